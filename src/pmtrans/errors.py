@@ -1,0 +1,42 @@
+"""What a user can get wrong. Each message is one line: what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Wrong input or a wrong call: shown as one line, exit code 2, never a traceback."""
+
+
+class DataError(UserError):
+    """Something is wrong with the images, lists or labels that a user pointed at."""
+
+
+class ConfigError(UserError):
+    """An unknown key, or a value that does not fit."""
+
+
+class ModelError(UserError):
+    """A backbone or a weights file that cannot be used."""
+
+
+class RunError(UserError):
+    """A run folder that cannot be written, read or continued."""
+
+
+class TrainingError(RuntimeError):
+    """Training had to stop; what was saved before stays whole. Shown as one line, exit code 1."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``" Did you mean 'x'?"`` for the known word closest to ``word``, or an empty string."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+def one_line(text: object, limit: int = 400) -> str:
+    """Text from outside made safe to show: no line breaks, no control characters, not endless."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
