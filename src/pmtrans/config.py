@@ -72,10 +72,10 @@ class Config(Section):
     """Everything a run depends on. ``method`` holds the method's name and its switches."""
 
     seed: int = Field(0, ge=0)
-    data: DataConfig = Field(default_factory=DataConfig)
-    backbone: BackboneConfig = Field(default_factory=BackboneConfig)
-    method: dict[str, Any] = Field(default_factory=lambda: {"name": "pmtrans"})
-    train: TrainConfig = Field(default_factory=TrainConfig)
+    data: DataConfig = DataConfig()
+    backbone: BackboneConfig = BackboneConfig()
+    method: dict[str, Any] = {"name": "pmtrans"}
+    train: TrainConfig = TrainConfig()
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -115,7 +115,9 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 def validate(tree: dict[str, Any]) -> Config:
     """A configuration, its method's switches filled in; the first mistake is named in one line."""
-    from pmtrans.methods import METHODS  # here: a configuration error should not wait for torch longer than needed
+    from pmtrans.methods import (
+        METHODS,  # here: a configuration error should not wait for torch longer than needed
+    )
 
     try:
         config = Config.model_validate(tree)
@@ -124,7 +126,9 @@ def validate(tree: dict[str, Any]) -> Config:
     switches = dict(config.method)
     name = switches.pop("name", "pmtrans")
     if name not in METHODS:
-        raise ConfigError(f"Unknown method {one_line(name)!r}.{nearest(str(name), METHODS)} Known: {', '.join(METHODS)}.")
+        raise ConfigError(
+            f"Unknown method {one_line(name)!r}.{nearest(str(name), METHODS)} Known: {', '.join(METHODS)}."
+        )
     try:
         options = METHODS[name].options.model_validate(switches)
     except ValidationError as error:

@@ -71,7 +71,7 @@ class Backbone(nn.Module, ABC):
         setattr(model, stem_name, _Passthrough(self.stem))
         self.trunk: Any = model  # timm's models share an interface, not a type
         self.image_size = image_size
-        self.features = int(model.num_features)
+        self.features = int(self.trunk.num_features)
         with torch.no_grad():  # the layout of the embedding is read off one empty image
             embedded = self.stem(torch.zeros(1, 3, image_size, image_size))
         self._extras: tuple[Any, ...] = ()  # some stems also return the size of their grid: handed on as it is
@@ -96,7 +96,7 @@ class Backbone(nn.Module, ABC):
 
     @property
     def _channels_last(self) -> bool:
-        return self._native_shape[0] == self._native_shape[1]
+        return bool(self._native_shape[0] == self._native_shape[1])
 
     def final_tokens(self, tokens_BND: Tensor) -> Any:
         """timm's ``forward_features`` from tokens on, in whatever layout the model ends with."""
@@ -123,3 +123,10 @@ class Backbone(nn.Module, ABC):
         """The weights under timm's own names, without the classifier."""
         stem = {f"{self.stem_name}.{name}": value for name, value in self.stem.state_dict().items()}
         return {**stem, **self.trunk.state_dict()}
+
+    def load_timm_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Weights under timm's own names, all of them, back into stem and trunk."""
+        prefix = f"{self.stem_name}."
+        stem = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        self.stem.load_state_dict(stem)
+        self.trunk.load_state_dict({name: value for name, value in state.items() if not name.startswith(prefix)})

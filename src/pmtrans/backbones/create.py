@@ -55,11 +55,13 @@ def create_backbone(
     return backbone.train()
 
 
-def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str, Any]) -> nn.Module:
+def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str, Any]) -> Any:
     if not name.startswith(("hf-hub:", "local-dir:")):
         architecture, _, tag = name.partition(".")
         if not timm.is_model(architecture):
-            raise ModelError(f"timm knows no model {one_line(architecture)!r}.{nearest(architecture, timm.list_models())}")
+            raise ModelError(
+                f"timm knows no model {one_line(architecture)!r}.{nearest(architecture, timm.list_models())}"
+            )
         tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
         if tag and tag not in tags:
             raise ModelError(f"Model {architecture!r} has no pretrained tag {one_line(tag)!r}.{nearest(tag, tags)}")

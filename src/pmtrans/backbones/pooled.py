@@ -46,7 +46,11 @@ class PooledBackbone(Backbone):
 
     def _tokens(self, final: Tensor) -> Tensor:
         """Each final token as the head would see it alone: a map of one position, pooled and normalised."""
-        flat = {"NLC": final[:, self._special :], "NHWC": final.flatten(1, -2), "NCHW": final.flatten(2).transpose(1, 2)}
+        flat = {
+            "NLC": final[:, self._special :],
+            "NHWC": final.flatten(1, -2),
+            "NCHW": final.flatten(2).transpose(1, 2),
+        }
         tokens_BPF = flat[self._final_layout].detach()
         single = tokens_BPF.reshape(-1, tokens_BPF.shape[-1])
         position = {"NLC": single[:, None], "NHWC": single[:, None, None], "NCHW": single[..., None, None]}

@@ -25,9 +25,7 @@ DIGITS = "0123456789"
 PER_CLASS = 200
 """Printed images of each digit: about as many in all as there are handwritten ones (1,797)."""
 
-PRINTED_VARIATION = Variation(
-    rotation=8, shear=0.15, stretch=0.2, thinner=0.01, thicker=0.03, shrink=0.1, shift=1
-)
+PRINTED_VARIATION = Variation(rotation=8, shear=0.15, stretch=0.2, thinner=0.01, thicker=0.03, shrink=0.1, shift=1)
 
 _MARKER = "digits.json"
 _REVISION = 1  # raise it when the images change, so that folders of an older version are not taken for these

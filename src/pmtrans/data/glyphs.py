@@ -101,9 +101,7 @@ def _grid_points(vertical: NDArray[np.float64], horizontal: NDArray[np.float64])
     return np.stack(np.meshgrid(vertical, horizontal, indexing="ij"))
 
 
-def _fit(
-    rows: NDArray[np.intp], columns: NDArray[np.intp], axis: NDArray[np.float64]
-) -> tuple[Points, Points]:
+def _fit(rows: NDArray[np.intp], columns: NDArray[np.intp], axis: NDArray[np.float64]) -> tuple[Points, Points]:
     """Centre and extent (height, width) of the ink, in em."""
     step = axis[1] - axis[0]
     low = np.array([axis[rows.min()], axis[columns.min()]]) - step / 2
@@ -111,9 +109,7 @@ def _fit(
     return (low + high) / 2, high - low
 
 
-def render_glyph(
-    character: str, font: str, variation: Variation, random: np.random.Generator
-) -> NDArray[np.uint8]:
+def render_glyph(character: str, font: str, variation: Variation, random: np.random.Generator) -> NDArray[np.uint8]:
     """One character as an 8x8 grid of counts 0 to 16, the same for the same state of ``random``."""
     field = _distance_field(character, font)
     warp = _draw_warp(variation, random)
@@ -169,7 +165,6 @@ def render_letters(
     labels = random.integers(len(LETTERS), size=count)
     chosen = random.integers(len(fonts), size=count)
     grids = [
-        render_glyph(LETTERS[label], fonts[font], variation, random)
-        for label, font in zip(labels, chosen, strict=True)
+        render_glyph(LETTERS[label], fonts[font], variation, random) for label, font in zip(labels, chosen, strict=True)
     ]
     return np.stack(grids), labels.astype(np.int64)

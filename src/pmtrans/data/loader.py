@@ -68,7 +68,7 @@ def pair_batches(
     """All batches of the sampler, in its order."""
     loader: DataLoader[Any] = DataLoader(
         _Pairs(source, target, transform, seed, at_least),
-        batch_sampler=sampler,  # type: ignore[arg-type]
+        batch_sampler=sampler,
         collate_fn=_collate_pairs,
         num_workers=workers,
         prefetch_factor=2 if workers else None,

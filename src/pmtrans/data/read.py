@@ -122,9 +122,7 @@ def read_target(
     return Target(domain, labelled, _warnings(listing, named, match, source_classes))
 
 
-def _warnings(
-    listing: Listing, named: dict[str, str], match: Match, source_classes: Sequence[str]
-) -> tuple[str, ...]:
+def _warnings(listing: Listing, named: dict[str, str], match: Match, source_classes: Sequence[str]) -> tuple[str, ...]:
     warnings = []
     if match.forgiven:
         pairs = some(f"{found!r} is {known!r}" for found, known in match.forgiven.items())

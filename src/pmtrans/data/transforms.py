@@ -43,7 +43,10 @@ def preprocessing_for(model_config: dict[str, Any], image_size: int, crop_ratio:
 
 def evaluation_transform(preprocessing: Preprocessing) -> Transform:
     """Resize to a square, centre crop, normalise."""
-    return v2.Compose([_resize(preprocessing), v2.CenterCrop(preprocessing.image_size), *_tensor(preprocessing)])
+    transform: Transform = v2.Compose(
+        [_resize(preprocessing), v2.CenterCrop(preprocessing.image_size), *_tensor(preprocessing)]
+    )
+    return transform
 
 
 def training_transform(
@@ -63,7 +66,8 @@ def training_transform(
     if policy is not None:
         steps.append(policy(interpolation=InterpolationMode.BILINEAR))
     erase = [v2.RandomErasing(random_erasing)] if random_erasing else []
-    return v2.Compose([*steps, *_tensor(preprocessing), *erase])
+    transform: Transform = v2.Compose([*steps, *_tensor(preprocessing), *erase])
+    return transform
 
 
 def _resize(preprocessing: Preprocessing) -> v2.Resize:

@@ -22,7 +22,7 @@ def float32_losses(function: Callable[Arguments, Result]) -> Callable[Arguments,
         named = {name: _raise(value) for name, value in kwargs.items()}
         device = next((v.device.type for v in (*raised, *named.values()) if isinstance(v, Tensor)), "cpu")
         with torch.autocast(device, enabled=False):
-            return function(*raised, **named)  # type: ignore[arg-type]
+            return function(*raised, **named)
 
     return inside
 

@@ -111,10 +111,10 @@ class Method(nn.Module, ABC):
             Player("classifier", named(self.model.head, "model.head"), ratio=head_ratio),
         ]
 
-    def before_step(self, moment: Moment, context: Context) -> None:  # noqa: B027
+    def before_step(self, moment: Moment, context: Context) -> None:
         """Between steps: refresh pseudo labels, restore a snapshot, and the like."""
 
-    def after_step(self, moment: Moment) -> None:  # noqa: B027
+    def after_step(self, moment: Moment) -> None:
         """After the optimiser moved: project, average."""
 
     def state(self) -> dict[str, Tensor | float]:

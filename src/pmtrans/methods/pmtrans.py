@@ -96,7 +96,9 @@ class PMTrans(Method):
         logits_s, logits_i = head(torch.cat([s.features_BF, i.features_BF])).chunk(2)
         classification = self._classification(logits_s, batch)
         zero = classification.new_zeros(())
-        feature_space = self._feature_space(s, t, i, batch, pseudo_labels, w_s, w_t) if self.options.feature_loss else zero
+        feature_space = (
+            self._feature_space(s, t, i, batch, pseudo_labels, w_s, w_t) if self.options.feature_loss else zero
+        )
         label_space = (
             mixup_label_loss(logits_i, batch.source_labels, pseudo_labels, w_s, w_t, confidence)
             if self.options.label_loss
@@ -136,7 +138,14 @@ class PMTrans(Method):
         return label_weights(mixed.ratio_BN, source_BN, target_BN)
 
     def _feature_space(
-        self, s: Encoding, t: Encoding, i: Encoding, batch: Batch, pseudo_labels: Tensor, w_s: Tensor, w_t: Tensor
+        self,
+        s: Encoding,
+        t: Encoding,
+        i: Encoding,
+        batch: Batch,
+        pseudo_labels: Tensor,
+        w_s: Tensor,
+        w_t: Tensor,
     ) -> Tensor:
         by_label = label_similarity(batch.source_labels, self.options.positives)
         by_target = (
@@ -145,7 +154,14 @@ class PMTrans(Method):
             else identity_similarity(pseudo_labels)
         )
         return mixup_feature_loss(
-            i.features_BF, s.features_BF, t.features_BF, by_label, by_target, w_s, w_t, self.options.temperature
+            i.features_BF,
+            s.features_BF,
+            t.features_BF,
+            by_label,
+            by_target,
+            w_s,
+            w_t,
+            self.options.temperature,
         )
 
     def _pseudo_labels(self, batch: Batch) -> tuple[Tensor, Tensor | None]:

@@ -43,7 +43,8 @@ class PMTransOptions(Options):
     beta_learning_rate: float | None = Field(3e-3, gt=0, description="P's own rate; null: the classifier's")
     ratio_weighs: Literal["source", "target"] = Field("source", description="whose weight the Beta sample is")
     attention: Literal["scores", "uniform", "softmaxed"] = Field(
-        "scores", description="patch weights for labels; softmaxed: the authors' code (source softmaxed twice, target even)"
+        "scores",
+        description="patch weights for labels; softmaxed: the authors' code (source softmaxed twice, target even)",
     )
     feature_loss: bool = Field(True, description="mixup loss in the feature space")
     label_loss: bool = Field(True, description="mixup loss in the label space")
@@ -71,6 +72,7 @@ class PMTransOptions(Options):
         for value in self.beta_start:
             if not self.beta_floor < value < self.beta_ceiling:
                 raise ValueError(
-                    f"beta_start {value} is not between beta_floor {self.beta_floor} and beta_ceiling {self.beta_ceiling}"
+                    f"beta_start {value} is not between beta_floor {self.beta_floor} "
+                    f"and beta_ceiling {self.beta_ceiling}"
                 )
         return self

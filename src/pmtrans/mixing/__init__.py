@@ -9,4 +9,14 @@ from pmtrans.mixing.patchmix import PatchMix
 
 MIXINGS: dict[str, type[Mixing]] = {"patchmix": PatchMix, "mixup": Mixup, "cutmix": CutMix}
 
-__all__ = ["MIXINGS", "CutMix", "LearnableBeta", "Mixed", "Mixing", "Mixup", "PatchMix", "label_weights", "uniform_scores"]
+__all__ = [
+    "MIXINGS",
+    "CutMix",
+    "LearnableBeta",
+    "Mixed",
+    "Mixing",
+    "Mixup",
+    "PatchMix",
+    "label_weights",
+    "uniform_scores",
+]

@@ -37,7 +37,7 @@ class LearnableBeta(nn.Module):
         """Ratios in float32 whatever the autocast; gradients reach both concentrations."""
         with torch.autocast(self.raw.device.type, enabled=False):
             b, g = self.concentrations()
-            ratios: Tensor = Beta(b, g).rsample(shape)  # type: ignore[no-untyped-call]
+            ratios: Tensor = Beta(b, g).rsample(shape)
             return ratios
 
     @torch.no_grad()

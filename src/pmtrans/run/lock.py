@@ -26,7 +26,8 @@ def run_lock(folder: Path) -> Iterator[None]:
         except OSError:
             holder = os.read(descriptor, 100).decode(errors="replace").strip()
             raise RunError(
-                f"Run folder {one_line(folder)!r} is in use by process {holder or 'unknown'}: wait, or choose another --out."
+                f"Run folder {one_line(folder)!r} is in use by process {holder or 'unknown'}: "
+                "wait, or choose another --out."
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -41,4 +42,4 @@ def _lock(descriptor: int) -> None:
     else:
         import msvcrt
 
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

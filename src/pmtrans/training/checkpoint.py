@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,11 @@ class Snapshot:
 
 
 def take_snapshot(
-    step: int, method: nn.Module, optimiser: torch.optim.Optimizer, seconds: float, evaluations: list[dict[str, Any]]
+    step: int,
+    method: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    seconds: float,
+    evaluations: list[dict[str, Any]],
 ) -> Snapshot:
     """Copy everything to host memory; the loop may go on as soon as this returns."""
     tensors = {f"method.{name}": _copy(value) for name, value in method.state_dict().items()}
@@ -69,17 +73,11 @@ def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:
     with new_folder(path) as temporary:
         tensors = temporary / "tensors.safetensors"
         safetensors.torch.save_file(snapshot.tensors, tensors)
-        state = {key: value for key, value in asdict_without_tensors(snapshot).items()}
+        state = {"step": snapshot.step, "seconds": snapshot.seconds, "evaluations": snapshot.evaluations}
         write_json(temporary / "state.json", {"format": FORMAT, "checksum": _checksum(tensors), **state})
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return path
-
-
-def asdict_without_tensors(snapshot: Snapshot) -> dict[str, Any]:
-    values = asdict(Snapshot(snapshot.step, {}, snapshot.seconds, snapshot.evaluations))
-    del values["tensors"]
-    return values
 
 
 def checkpoints(folder: Path) -> list[Path]:

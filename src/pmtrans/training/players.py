@@ -40,7 +40,7 @@ def _groups(player: Player, config: TrainConfig) -> list[dict[str, Any]]:
 
 
 def set_learning_rates(groups: list[dict[str, Any]], config: TrainConfig, step: int, steps: int) -> dict[str, float]:
-    """Set the rates of this step; returned by player for the log. A player with a rate of its own follows the same curve."""
+    """Set the rates of this step, returned by player for the log; a rate of a player's own follows the same curve."""
     factor = learning_rate_factor(config.schedule, step, steps, config.warmup_steps)
     for group in groups:
         group["lr"] = group["base_rate"] * factor

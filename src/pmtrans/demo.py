@@ -1,0 +1,45 @@
+"""The demo: printed digits to handwritten digits, source-only and then adapted with the same budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pmtrans.backbones.digits_vit import weights_path
+from pmtrans.config import load_config
+from pmtrans.data.digits import write_digits
+from pmtrans.run.folder import RunFolder, prepare
+from pmtrans.run.summary import Summary
+from pmtrans.training.progress import Reporter
+from pmtrans.training.train import train
+
+SETTINGS: dict[str, Any] = {
+    "data.image_size": 24,
+    "data.crop_ratio": 0.875,
+    "data.flip": False,
+    "data.workers": 0,
+    "backbone.name": "pmtrans_digits_vit",
+    "train.batch_size": 64,
+    "train.epochs": 16,
+    "train.learning_rate": 1e-3,
+    "train.head_ratio": 1.0,
+    "method.warmup": 0.3,
+}
+
+
+def run_demo(
+    out: Path, seed: int, method: str, overrides: list[str], reporter: Reporter, overwrite: bool = False
+) -> Summary:
+    """Write the data, train, draw the figures."""
+    prepare(RunFolder(out), overwrite)
+    reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
+    source, target = write_digits(out / "data", seed=0)
+    settings = {
+        "seed": seed,
+        "data.source": str(source),
+        "data.target": str(target),
+        "backbone.weights": str(weights_path()),
+        "method.name": method,
+        **{key: value for key, value in SETTINGS.items() if method == "pmtrans" or not key.startswith("method.")},
+    }
+    return train(load_config(None, overrides, settings), out, reporter)
