@@ -58,6 +58,11 @@ class Table:
     rows: tuple[Row, ...]
     remarks: tuple[str, ...]  # where text or marks of the paper disagree with its numbers
 
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The tasks to run for this table: its columns, or the one task whose classes they are."""
+        return (self.task,) if self.task else self.tasks
+
 
 @cache
 def table_names() -> tuple[str, ...]:
