@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageStat
 
 from pmtrans.data.image import load_image
 
@@ -35,19 +35,18 @@ def image_facts(path: str) -> Facts:
     """The facts of the image at ``path``, decoded in full; raises ``UnreadableImage``."""
     image = load_image(path)
     view = _view(image)
-    pixels = np.asarray(view, dtype=np.float32)
-    grey = np.asarray(view.convert("L"), dtype=np.float32)
+    grey = view.convert("L")
     digest = hashlib.blake2b(image.tobytes(), digest_size=16, salt=repr(image.size).encode()[:16])
-    red, green, blue = pixels.mean(axis=(0, 1)).tolist()
+    red, green, blue = ImageStat.Stat(view).mean
     return Facts(
         width=image.width,
         height=image.height,
         pixels=digest.digest(),
-        perceptual=perceptual_hash(view),
+        perceptual=perceptual_hash(grey),
         thumbnail=np.asarray(view.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)),
         colour=(red, green, blue),
-        contrast=float(grey.std()),
-        sharpness=_sharpness(grey),
+        contrast=ImageStat.Stat(grey).stddev[0],
+        sharpness=_sharpness(np.asarray(grey, dtype=np.int16)),
     )
 
 
@@ -75,10 +74,11 @@ def _view(image: Image.Image) -> Image.Image:
     return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
 
 
-def _sharpness(grey: NDArray[np.float32]) -> float:
+def _sharpness(grey: NDArray[np.int16]) -> float:
     """The variance of the Laplacian: low for a blurred image."""
     if min(grey.shape) < 3:
         return 0.0
     centre = grey[1:-1, 1:-1]
     around = grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:]
-    return float((around - 4 * centre).var())
+    laplacian = (around - 4 * centre).astype(np.float32).ravel()
+    return float(np.dot(laplacian, laplacian) / len(laplacian) - laplacian.mean() ** 2)
