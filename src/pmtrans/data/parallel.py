@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -22,7 +23,8 @@ def map_files(
     """
     workers = workers or _processors()
     chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
-    with ThreadPoolExecutor(workers) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
+        warnings.simplefilter("ignore")  # Pillow's, about files whose fate the result tells
         try:
             done = pool.map(lambda chunk: [function(path) for path in chunk], chunks)
             return [result for results in _watched(done, len(paths), title) for result in results]
