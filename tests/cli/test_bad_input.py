@@ -69,6 +69,7 @@ def test_one_line_exit_code_2_and_nothing_is_overwritten(
     elif case == "weights-missing":
         extra = [f"backbone.weights={tmp_path / 'w.safetensors'}"]
     elif case == "pickle":
+
         class Evil:
             def __reduce__(self) -> tuple[object, tuple[str]]:
                 return Path.touch, (tmp_path / "hacked",)  # type: ignore[return-value]

@@ -55,7 +55,10 @@ def test_feature_space_loss_in_plain_loops(temperature: float, class_information
     y_s, y_t, w_s = [0, 1, 0, 2], [1, 1, 2, 0], torch.rand(4)
     expected = 0.0
     for i in range(4):
-        for other, labels, weight, plain in ((f_s, y_s, float(w_s[i]), True), (f_t, y_t, float(1 - w_s[i]), class_information)):
+        for other, labels, weight, plain in (
+            (f_s, y_s, float(w_s[i]), True),
+            (f_t, y_t, float(1 - w_s[i]), class_information),
+        ):
             log_p = log_softmax([cosine(f_i[i].tolist(), row.tolist()) / temperature for row in other])
             same = [float(labels[i] == labels[j]) if plain else float(i == j) for j in range(4)]
             expected += weight * -sum(same[j] / sum(same) * log_p[j] for j in range(4)) / 4

@@ -9,7 +9,13 @@ import torch
 
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss, identity_similarity, label_similarity, mixup_feature_loss, mixup_label_loss
+from pmtrans.losses import (
+    classification_loss,
+    identity_similarity,
+    label_similarity,
+    mixup_feature_loss,
+    mixup_label_loss,
+)
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Context, Moment, TargetPass
 from pmtrans.methods.pmtrans import PMTrans
@@ -53,7 +59,10 @@ def test_objective_is_put_together_as_in_algorithm_1(
     features: dict[str, list[torch.Tensor]] = {"s": [], "t": [], "i": []}
     scores: dict[str, list[torch.Tensor]] = {"s": [], "t": []}
     for n in range(4):
-        token_s, token_t = backbone.embed(batch.source_images[n : n + 1]), backbone.embed(batch.target_images[n : n + 1])
+        token_s, token_t = (
+            backbone.embed(batch.source_images[n : n + 1]),
+            backbone.embed(batch.target_images[n : n + 1]),
+        )
         mixed = ratio[n][None, :, None] * token_s + (1 - ratio[n][None, :, None]) * token_t
         for key, tokens, label in (("s", token_s, batch.source_labels[n]), ("t", token_t, pseudo[n])):
             encoding = backbone.encode(tokens, scored=1)
@@ -144,7 +153,9 @@ def test_the_concentrations_move_in_the_direction_that_was_asked_for(
     assert moved.sign().tolist() == ([0, 0] if gradient is None else (sign * gradient.sign()).tolist())
 
 
-def test_warm_up_sees_the_source_only_and_then_the_game_begins(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
+def test_warm_up_sees_the_source_only_and_then_the_game_begins(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
     method = create(tiny(), warmup=0.2)
     batch = batch_for(method.model)
     assert set(method(batch, Moment(19, 100, 10))) == {"loss", "classification"}
@@ -163,7 +174,9 @@ def test_pseudo_labels_are_made_when_the_game_begins_and_at_each_epoch(tiny: Cal
         method.before_step(Moment(step, 40, 8), context)
         if "pseudo_labels_changed" in context.metrics:
             changed[step] = float(context.metrics["pseudo_labels_changed"])
-            assert changed[step] == pytest.approx(sum(a != b for a, b in zip(old.tolist(), method.pseudo_labels_M.tolist(), strict=True)) / 9)
+            assert changed[step] == pytest.approx(
+                sum(a != b for a, b in zip(old.tolist(), method.pseudo_labels_M.tolist(), strict=True)) / 9
+            )
     assert asked == [10, 16, 24, 32]
     assert list(changed) == [16, 24, 32]
 
@@ -186,7 +199,9 @@ def test_every_switch_trains(tiny: Callable[..., Model], batch_for: Callable[...
             assert all(p.grad is None or p.grad.isfinite().all() for p in method.parameters()), switch
 
 
-def test_switched_off_losses_are_zero_and_leave_the_rest_as_it_is(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
+def test_switched_off_losses_are_zero_and_leave_the_rest_as_it_is(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
     model = tiny().eval()
     batch = batch_for(model)
     both, no_feature = create(model), create(model, feature_loss=False)
@@ -197,13 +212,20 @@ def test_switched_off_losses_are_zero_and_leave_the_rest_as_it_is(tiny: Callable
 
 def test_reference_preset_is_the_authors_code_and_keys_given_win() -> None:
     reference = PMTransOptions(preset="reference")
-    assert (reference.beta, reference.alpha, reference.pseudo_labels, reference.head) == ("descend", "softplus", "neighbours", "mlp")
+    assert (reference.beta, reference.alpha, reference.pseudo_labels, reference.head) == (
+        "descend",
+        "softplus",
+        "neighbours",
+        "mlp",
+    )
     assert (reference.ratio_weighs, reference.positives, reference.attention) == ("target", "sum", "softmaxed")
     assert PMTransOptions(preset="reference", head="linear").head == "linear"
     assert PMTransOptions(beta="fixed(2, 0.5)").beta_start == (2.0, 0.5)
 
 
-def test_reference_weighs_the_target_with_the_beta_sample(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
+def test_reference_weighs_the_target_with_the_beta_sample(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
     model = tiny().eval()
     skewed = {"beta_start": (4.0, 0.5), "attention": "uniform"}
     source = loss_of(create(model, **skewed), batch_for(model), "label_weight_mean")
@@ -212,7 +234,9 @@ def test_reference_weighs_the_target_with_the_beta_sample(tiny: Callable[..., Mo
     assert float(target) < 0.2
 
 
-def test_learned_alpha_moves_with_the_descending_players(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
+def test_learned_alpha_moves_with_the_descending_players(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
     model = tiny()
     method, batch = create(model), batch_for(model)
     optimiser = create_optimiser(method, TrainConfig())

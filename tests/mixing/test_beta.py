@@ -23,8 +23,12 @@ def test_gradient_of_a_sample_equals_finite_differences_of_the_quantile_function
         (raw_gradient,) = torch.autograd.grad(samples[index], beta.raw, retain_graph=True)
         got = raw_gradient.double() / slope
         quantile = betainc(float(b), float(g), x)
-        by_b = (betaincinv(float(b) + step, float(g), quantile) - betaincinv(float(b) - step, float(g), quantile)) / (2 * step)
-        by_g = (betaincinv(float(b), float(g) + step, quantile) - betaincinv(float(b), float(g) - step, quantile)) / (2 * step)
+        by_b = (betaincinv(float(b) + step, float(g), quantile) - betaincinv(float(b) - step, float(g), quantile)) / (
+            2 * step
+        )
+        by_g = (betaincinv(float(b), float(g) + step, quantile) - betaincinv(float(b), float(g) - step, quantile)) / (
+            2 * step
+        )
         assert float(got[0]) == pytest.approx(by_b, rel=2e-2, abs=2e-3)
         assert float(got[1]) == pytest.approx(by_g, rel=2e-2, abs=2e-3)
 
@@ -58,4 +62,6 @@ def test_samples_are_float32_under_autocast_and_have_the_beta_mean() -> None:
 
 @pytest.mark.parametrize("value", [0.01, 0.7, 3.0, 30.0])
 def test_softplus_inverse_inverts(value: float) -> None:
-    assert float(torch.nn.functional.softplus(torch.tensor(softplus_inverse(value), dtype=torch.double))) == pytest.approx(value)
+    assert float(
+        torch.nn.functional.softplus(torch.tensor(softplus_inverse(value), dtype=torch.double))
+    ) == pytest.approx(value)

@@ -20,7 +20,9 @@ def test_tokens_are_mixed_patch_by_patch_with_the_source_weight(kind: str) -> No
         for patch in range(12):
             weight = float(mixed.ratio_BN[pair, patch])
             for column in range(5):
-                expected = weight * float(source[pair, patch, column]) + (1 - weight) * float(target[pair, patch, column])
+                expected = weight * float(source[pair, patch, column]) + (1 - weight) * float(
+                    target[pair, patch, column]
+                )
                 assert float(mixed.tokens_BND[pair, patch, column]) == pytest.approx(expected, abs=1e-5)
 
 

@@ -88,7 +88,9 @@ def test_the_batch_shrinks_to_what_the_smaller_domain_has(
     assert "batch size 500 is more than a domain has: 18 is used" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_no_run_is_not_touched(two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str]) -> None:
+def test_a_folder_that_is_no_run_is_not_touched(
+    two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str]
+) -> None:
     out = tmp_path / "mine"
     out.mkdir()
     (out / "thesis.txt").write_text("do not lose me")
@@ -109,12 +111,17 @@ def test_a_finished_run_is_not_trained_again_and_another_configuration_is_refuse
         run(two_domains, tmp_path / "run", [*settings, "train.max_steps=3"])
 
 
-def test_accumulated_micro_batches_are_one_step(two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str]) -> None:
+def test_accumulated_micro_batches_are_one_step(
+    two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str]
+) -> None:
     """Source-only has no in-batch terms: 2 x 4 images give the gradient of 8."""
     plain = [*tiny_settings, "train.max_steps=3", "data.augmentation=none"]
     whole = run(two_domains, tmp_path / "a", [*plain, "train.batch_size=8"], **{"method.name": "source_only"})
     halves = run(
-        two_domains, tmp_path / "b", [*plain, "train.batch_size=4", "train.accumulate=2"], **{"method.name": "source_only"}
+        two_domains,
+        tmp_path / "b",
+        [*plain, "train.batch_size=4", "train.accumulate=2"],
+        **{"method.name": "source_only"},
     )
     for name in whole:
         assert torch.allclose(whole[name], halves[name], atol=1e-5), name

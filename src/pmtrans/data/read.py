@@ -37,12 +37,13 @@ class Target:
     """A target: what training may see, and, apart from it, the labels that only evaluation may see.
 
     ``labelled`` holds the images whose class the source has, labels in the SOURCE's class order; it is None
-    when there are no labels.
+    when there are no labels. ``unknown_classes``: names the source does not have, and their counts.
     """
 
     domain: Domain
     labelled: LabelledDomain | None
     warnings: tuple[str, ...]
+    unknown_classes: tuple[tuple[str, int], ...] = ()
 
 
 def read_source(
@@ -119,19 +120,21 @@ def read_target(
     ]
     paths, labels = zip(*known_rows, strict=True)
     labelled = LabelledDomain(listing.origin, paths, labels, tuple(source_classes))
-    return Target(domain, labelled, _warnings(listing, named, match, source_classes))
+    names = (named[row.label] for row in listing.rows if row.label is not None)
+    unknown = Counter(name for name in names if name in match.unknown)
+    warnings = _warnings(listing, unknown, match, source_classes)
+    return Target(domain, labelled, warnings, tuple(sorted(unknown.items())))
 
 
-def _warnings(listing: Listing, named: dict[str, str], match: Match, source_classes: Sequence[str]) -> tuple[str, ...]:
+def _warnings(listing: Listing, unknown: Counter[str], match: Match, source_classes: Sequence[str]) -> tuple[str, ...]:
     warnings = []
     if match.forgiven:
         pairs = some(f"{found!r} is {known!r}" for found, known in match.forgiven.items())
         warnings.append(f"target classes matched in spite of case or separators: {pairs}")
-    if match.unknown:
-        images = sum(row.label is not None and named[row.label] in match.unknown for row in listing.rows)
+    if unknown:
         warnings.append(
-            f"target holds {images} images of {len(match.unknown)} classes unknown to the source "
-            f"({some(match.unknown)}): they are trained on, and left out of evaluation"
+            f"target holds {unknown.total()} images of {len(unknown)} classes unknown to the source "
+            f"({some(sort_classes(unknown))}): they are trained on, and left out of evaluation"
         )
     present = set(match.index.values())
     missing = [name for number, name in enumerate(source_classes) if number not in present]
