@@ -124,7 +124,8 @@ def render_glyph(character: str, font: str, variation: Variation, random: np.ran
         return np.asarray(distance > -weight, dtype=np.bool_)
 
     axis = np.linspace(-1.2, 1.2, 65)
-    centre, extent = _fit(*np.nonzero(ink(_grid_points(axis, axis))), axis)
+    rows, columns = np.nonzero(ink(_grid_points(axis, axis)))
+    centre, extent = _fit(rows, columns, axis)
     pixels = np.arange(BITMAP) + 0.5 - BITMAP / 2
     width = min(extent[1] / extent[0] * height, _WIDEST)  # aspect kept, unless the glyph is too wide
     bitmap = ink(

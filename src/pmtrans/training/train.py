@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pmtrans.config import Config
 from pmtrans.data.domain import LabelledDomain
 from pmtrans.data.holdout import split_holdout
 from pmtrans.data.read import Target, read_source, read_target
+from pmtrans.data.readable import fast_check, keep_readable
 from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
 from pmtrans.evaluation.oracle import Oracle
@@ -60,14 +61,34 @@ def read_data(config: Config, reporter: Reporter) -> Data:
     settings = config.data
     if settings.source is None or settings.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
-    source = read_source(settings.source, root=settings.root, classes=settings.classes)
-    target = read_target(settings.target, source.classes, root=settings.root)
-    for warning in target.warnings:
-        reporter.warn(warning)
-    training, holdout = split_holdout(source, settings.holdout, config.seed)
+    columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
+    source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
+    target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
+    source, target = _readable(source, target, settings.on_bad_image, reporter)
     if len(target.domain) < 2:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image is too few to adapt to.")
+    training, holdout = split_holdout(source, settings.holdout, config.seed)
     return Data(training, holdout, target)
+
+
+def _readable(
+    source: LabelledDomain, target: Target, on_bad_image: str, reporter: Reporter
+) -> tuple[LabelledDomain, Target]:
+    """Decided before the first step, so that the order of data stays fixed."""
+    bad, warnings = fast_check(source, target)
+    for warning in warnings:
+        reporter.warn(warning)
+    if not bad:
+        return source, target
+    shown = "; ".join(f"{one_line(one.path)}: {one.reason}" for one in bad[:3])
+    if on_bad_image == "error":
+        raise DataError(
+            f"{len(bad)} images cannot be read ({shown}{'; ...' if len(bad) > 3 else ''}). "
+            "Mend or remove them, or train without them: data.on_bad_image=skip."
+        )
+    reporter.warn(f"{len(bad)} unreadable images are left out: {shown}{'; ...' if len(bad) > 3 else ''}")
+    labelled = keep_readable(target.labelled, bad) if target.labelled else None
+    return keep_readable(source, bad), replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
 
 
 def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporter, stop: StopRequest) -> Summary:
