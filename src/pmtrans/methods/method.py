@@ -64,6 +64,15 @@ class TargetPass:
 
 
 @dataclass(frozen=True)
+class SourcePass:
+    """The training part of the source under the evaluation transform, with its labels."""
+
+    features_NF: Tensor
+    logits_NK: Tensor
+    labels_N: Tensor
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What a method may know about the data before training."""
 
@@ -77,6 +86,7 @@ class Context:
     """What the loop offers between steps: passes over the data are made only when asked for."""
 
     target_pass: Callable[[], TargetPass]
+    source_pass: Callable[[], SourcePass] | None = None
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
 
@@ -94,6 +104,7 @@ class Method(nn.Module, ABC):
     needs: ClassVar[str]  # what a step costs, in words: passes, extra networks, memory
     uses_source: ClassVar[bool] = True
     uses_target: ClassVar[bool] = True
+    chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
     phases: ClassVar[dict[str, tuple[str, ...] | None]] = {"joint": None}  # phase -> players that move; None: all
 
     def __init__(self, model: Model) -> None:
@@ -113,6 +124,14 @@ class Method(nn.Module, ABC):
 
     def before_step(self, moment: Moment, context: Context) -> None:
         """Between steps: refresh pseudo labels, restore a snapshot, and the like."""
+
+    def choose_pairs(self, moment: Moment, context: Context) -> Tensor:
+        """(source index, target index) in the order of use for the epoch, P x 2; used again from the top when short.
+
+        Called at each start of an epoch, and again in its midst when a run is continued there: what was chosen at
+        the start must then be given back, so it is kept in a buffer.
+        """
+        raise NotImplementedError
 
     def after_step(self, moment: Moment) -> None:
         """After the optimiser moved: project, average."""
