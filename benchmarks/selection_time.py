@@ -19,7 +19,7 @@ from pmtrans.selection.verdict import verdict
 
 
 def made_up(targets: int, classes: int, width: int, noise: float, sources: int = 2_000) -> Evidence:
-    """Gaussian classes, the target displaced; logits of the class centres, so that a part is predicted wrong."""
+    """Gaussian classes, the target displaced; the class centres classify, so some images are predicted wrong."""
     generator = torch.Generator().manual_seed(0)
     centres_KD = torch.randn(classes, width, generator=generator)
 
@@ -40,7 +40,9 @@ def main() -> None:
     for targets, classes in ((5_000, 65), (55_000, 12)):
         baseline = made_up(targets, classes, width, noise=4.0)
         adapted = made_up(targets, classes, width, noise=3.0)
-        print(f"{targets} target images, {classes} classes, width {width}, {torch.get_num_threads()} thread(s)")
+        print(
+            f"{targets} target images, {classes} classes, width {width}, {torch.get_num_threads()} thread(s)"
+        )
         total = 0.0
         for name, function in [
             *((name, validator.function) for name, validator in VALIDATORS.items()),

@@ -48,7 +48,7 @@ def controlled_risk(weights_N: Floats, losses_N: Floats) -> float:
 
 
 def density_ratio(source_PD: Floats, target_MD: Floats, at_ND: Floats) -> Floats:
-    """Target density / source density at some points, from a logistic regression that tells the domains apart."""
+    """Target density / source density at points, by a logistic regression that tells the domains apart."""
     images_RD = np.concatenate([source_PD, target_MD])
     is_target_R = np.repeat([0, 1], [len(source_PD), len(target_MD)])
     judged_R = np.arange(len(images_RD)) % HOLD_OUT == 0
