@@ -19,7 +19,7 @@ from pmtrans.selection.verdict import verdict
 
 
 def made_up(targets: int, classes: int, width: int, noise: float, sources: int = 2_000) -> Evidence:
-    """Gaussian classes, the target displaced; the class centres classify, so some images are predicted wrong."""
+    """Gaussian classes, the target displaced; the class centres classify, not without errors."""
     generator = torch.Generator().manual_seed(0)
     centres_KD = torch.randn(classes, width, generator=generator)
 

@@ -14,7 +14,7 @@ standard deviation of the estimators around their mean. A bias that all share is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, pstdev
+from statistics import NormalDist, fmean, pstdev, stdev
 
 import torch
 from torch import Tensor
@@ -93,7 +93,7 @@ def estimate_accuracy(
         for _ in range(RESAMPLES)
     ]
     sampling = pstdev(resampled) * (drawn / targets) ** 0.5
-    half = NormalDist().inv_cdf(0.5 + level / 2) * (sampling**2 + pstdev(parts.values()) ** 2) ** 0.5
+    half = NormalDist().inv_cdf(0.5 + level / 2) * (sampling**2 + stdev(parts.values()) ** 2) ** 0.5
     return Estimate(accuracy, max(accuracy - half, 0.0), min(accuracy + half, 1.0), parts)
 
 
