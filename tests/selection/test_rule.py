@@ -39,7 +39,7 @@ def test_an_evaluation_that_lost_the_source_is_refused():
     history = [scores(1.0, source=0.95), scores(2.0, source=0.85), scores(1.5, source=0.93)]
     choice = choose(history)
     assert (choice.index, choice.admitted) == (2, (0, 2))
-    assert "1 refused for source accuracy" in choice.explanation
+    assert "1 for lost source accuracy" in choice.explanation
     assert choose(history, tolerance=0.2).index == 1
 
 
@@ -49,6 +49,23 @@ def test_a_collapsed_evaluation_is_refused_even_if_every_validator_loves_it():
     choice = choose([healthy, collapsed])
     assert (choice.index, choice.admitted) == (0, (0,))
     assert "1 for collapse" in choice.explanation
+
+
+def test_an_evaluation_that_harmed_the_target_is_refused():
+    history = [
+        scores(1.0) | {"arbitration": 0.0},
+        scores(1.2) | {"arbitration": 0.02},
+        scores(2.0) | {"arbitration": -0.08},
+    ]
+    choice = choose(history)
+    assert (choice.index, choice.admitted) == (1, (0, 1))
+    assert "1 for harm" in choice.explanation
+    assert choose(history, gain_tolerance=0.1).index == 2
+
+
+def test_arbitration_does_not_rank_what_it_admits():
+    history = [scores(1.0) | {"arbitration": 0.12}, scores(1.1) | {"arbitration": 0.09}]
+    assert choose(history).index == 1
 
 
 def test_a_score_that_is_not_a_number_is_never_preferred():

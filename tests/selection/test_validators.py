@@ -184,6 +184,13 @@ def test_score_all_leaves_out_what_the_evidence_or_the_caller_cannot_afford(made
     assert set(VALIDATORS) - set(score_all(made_up(), expensive=False)) == {"class_ami", "dev", "reverse"}
 
 
+def test_score_all_adds_arbitration_where_a_baseline_is_given(made_up):
+    baseline = made_up()
+    rolled = replace(baseline, target_logits_MK=baseline.target_logits_MK.roll(1, dims=1))
+    assert score_all(baseline, baseline, expensive=False)["arbitration"] == 0.0
+    assert score_all(rolled, baseline, expensive=False)["arbitration"] < 0.0
+
+
 @pytest.mark.parametrize("name", sorted(set(VALIDATORS) - {"source_accuracy", "dev", "snd"}))
 def test_higher_is_better(made_up, name):
     """A classifier that knows the target classes beats one that knows nothing (chance, or noise)."""

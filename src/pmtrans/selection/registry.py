@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pmtrans.selection.arbitration import arbitrate
 from pmtrans.selection.bnm import bnm
 from pmtrans.selection.class_ami import class_ami
 from pmtrans.selection.dev import dev
@@ -57,11 +58,20 @@ VALIDATORS: dict[str, Validator] = {
 }
 
 
-def score_all(evidence: Evidence, *, expensive: bool = True) -> dict[str, float]:
-    """Every validator's score by name; DEV is left out where the evidence has no source training features."""
+def score_all(
+    evidence: Evidence, baseline: Evidence | None = None, *, expensive: bool = True
+) -> dict[str, float]:
+    """Every validator's score by name; DEV is left out where the evidence has no source training features.
+
+    With the evidence of the model before adaptation, ``arbitration`` is added: the estimated change of
+    target accuracy since then, which the rule uses to notice an adaptation that hurts.
+    """
     has_train = evidence.source_train_features_PD is not None
-    return {
+    scores = {
         name: validator.function(evidence)
         for name, validator in VALIDATORS.items()
         if (expensive or not validator.expensive) and (has_train or not validator.needs_source_train)
     }
+    if baseline is not None:
+        scores["arbitration"] = arbitrate(baseline, evidence).gain
+    return scores

@@ -7,6 +7,8 @@ set: labels that were carried over rightly carry back. The affordable form: logi
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -26,5 +28,9 @@ def reverse(evidence: Evidence, *, limit: int = 10_000, inverse_penalty: float =
     if bool((labels_R == labels_R[0]).all()):  # nothing to learn: everything is called by the one class
         return (evidence.source_labels_N == labels_R[0]).double().mean().item()
     model = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=200, tol=1e-3))
-    model.fit(evidence.target_features_MD[kept].float().numpy(), labels_R.numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # few images per class, or not fully converged: a score, not a product
+        model.fit(evidence.target_features_MD[kept].float().numpy(), labels_R.numpy())
     return float(model.score(evidence.source_features_ND.float().numpy(), evidence.source_labels_N.numpy()))

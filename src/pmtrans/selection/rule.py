@@ -1,9 +1,13 @@
 """The default rule: which evaluation of a run to keep, from label-free scores alone.
 
-1. Gate: only evaluations whose held-out source accuracy is within ``tolerance`` of the best of the run.
-2. Collapse guard: the mean prediction must spread over at least a third as many classes (in effect) as at its
-   widest among those evaluations. Confidence-loving validators would otherwise choose a collapsed model.
-3. Among the rest, each validator ranks the evaluations; the best mean rank wins. Ranks, not scores, since
+1. Harm guard, where ``arbitration`` is in the scores: the estimated change of target accuracy since before
+   adaptation must be within ``gain_tolerance`` of the best of the run. It is a guard and no rank, as
+   it knows a bad model from a good one better than a good one from a slightly better one. It comes first:
+   early evaluations, before harm was done, may still be short of the source accuracy of later ones.
+2. Gate: held-out source accuracy must be within ``tolerance`` of the best among the rest.
+3. Collapse guard: the mean prediction must spread over at least a third as many classes (in effect) as at its
+   widest among the rest. Confidence-loving validators would otherwise choose a collapsed model.
+4. Among those left, each validator ranks the evaluations; the best mean rank wins. Ranks, not scores, since
    the scores have no common scale. Ties go to the later evaluation, which has seen more data.
 
 IM and BNM reward confident and diverse predictions, ClassAMI agreement with the features' own clusters: two
@@ -26,6 +30,7 @@ from pmtrans.errors import UserError
 RANKED = ("information_maximisation", "bnm", "class_ami")
 TOLERANCE = 0.03  # of held-out source accuracy: a few images of a small hold-out
 NARROWEST = 1 / 3
+GAIN_TOLERANCE = 0.04  # of target accuracy: the error of arbitration between two good models
 
 Scores = Mapping[str, float]
 
@@ -36,7 +41,7 @@ class Choice:
 
     index: int
     explanation: str
-    admitted: tuple[int, ...]  # those that passed gate and guard
+    admitted: tuple[int, ...]  # those that passed the gate and both guards
     mean_ranks: dict[int, float]  # of the admitted; 1 is best
 
 
@@ -50,22 +55,21 @@ class Disagreement:
 
 
 def choose(
-    history: Sequence[Scores], *, validators: Sequence[str] = RANKED, tolerance: float = TOLERANCE
+    history: Sequence[Scores],
+    *,
+    validators: Sequence[str] = RANKED,
+    tolerance: float = TOLERANCE,
+    gain_tolerance: float = GAIN_TOLERANCE,
 ) -> Choice:
     """Pick one evaluation of a run; ``history`` holds the scores of each, in the order of training."""
     if not history:
         raise UserError("There is no evaluation to choose from: let the run evaluate at least once.")
-    used = [name for name in validators if all(name in scores for scores in history)]
-
-    best_source = max(_value(scores, "source_accuracy") for scores in history)
-    gated = [
-        index
-        for index, scores in enumerate(history)
-        if _value(scores, "source_accuracy") >= best_source - tolerance or best_source == -math.inf
-    ]
+    unharmed = _near_best(history, "arbitration", range(len(history)), gain_tolerance)
+    gated = _near_best(history, "source_accuracy", unharmed, tolerance)
     widest = max(filter(math.isfinite, (_effective_classes(history[index]) for index in gated)), default=0.0)
     admitted = [index for index in gated if _effective_classes(history[index]) >= NARROWEST * widest]
 
+    used = [name for name in validators if all(name in scores for scores in history)]
     ranks = [rankdata([-_value(history[index], name) for index in admitted]) for name in used]
     means: NDArray[np.float64] = np.mean(ranks, axis=0) if ranks else np.zeros(len(admitted))
     mean_ranks = {index: float(mean) for index, mean in zip(admitted, means, strict=True)}
@@ -73,8 +77,8 @@ def choose(
 
     by = f"best mean rank ({mean_ranks[index]:.1f}) by {', '.join(used)}" if used else "the last one admitted"
     explanation = (
-        f"Evaluation {index + 1} of {len(history)}: {by}; {len(history) - len(gated)} refused for source "
-        f"accuracy below {best_source - tolerance:.3f}, {len(gated) - len(admitted)} for collapse."
+        f"Evaluation {index + 1} of {len(history)}: {by}; refused: {len(history) - len(unharmed)} for harm, "
+        f"{len(unharmed) - len(gated)} for lost source accuracy, {len(gated) - len(admitted)} for collapse."
     )
     return Choice(index, explanation, tuple(admitted), mean_ranks)
 
@@ -97,6 +101,16 @@ def disagreement(history: Sequence[Scores], *, validators: Sequence[str] | None 
     ]
     spread = max(choices.values()) - min(choices.values()) if choices else 0
     return Disagreement(choices, spread, float(np.mean(opposite)) if opposite else 0.0)
+
+
+def _near_best(
+    history: Sequence[Scores], name: str, candidates: Sequence[int], tolerance: float
+) -> list[int]:
+    """The candidates whose score is within tolerance of their best; all of them where none has the score."""
+    best = max(_value(history[index], name) for index in candidates)
+    if best == -math.inf:
+        return list(candidates)
+    return [index for index in candidates if _value(history[index], name) >= best - tolerance]
 
 
 def _value(scores: Scores, name: str) -> float:

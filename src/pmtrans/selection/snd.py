@@ -15,7 +15,7 @@ from pmtrans.selection.evidence import Evidence
 TEMPERATURE = 0.05  # the paper's, for all its experiments
 
 
-def snd(evidence: Evidence, *, chunk: int = 1024) -> float:
+def snd(evidence: Evidence, *, chunk: int = 512) -> float:
     """mean_i H(softmax_j!=i(cos(p_i, p_j) / 0.05)), in nats, at most log(M - 1); higher is better.
 
     Works on tiles of chunk x chunk: the M x M matrix never exists.
