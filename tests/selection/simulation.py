@@ -39,9 +39,7 @@ class Simulation:
         )
 
 
-def simulate(
-    shares: list[float], *, images: int = 600, displacement: float = 0.4, seed: int = 0
-) -> Simulation:
+def simulate(shares: list[float], *, images: int = 600, displacement: float = 0.4, seed: int = 0) -> Simulation:
     """``shares`` are the target's class shares, ``displacement`` the part of the way."""
     generator = torch.Generator().manual_seed(seed)
     centres_KD = 3.0 * one_hot(torch.arange(CLASSES), WIDTH).float()

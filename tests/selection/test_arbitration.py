@@ -18,9 +18,7 @@ def plain_arbitration(baseline, adapted, neighbours):
     witnesses = [(unit[i], c) for i, c in enumerate(called) if c == claimed[i]]
     witnesses += [
         (row / row.norm(), label)
-        for row, label in zip(
-            baseline.source_features_ND.double(), baseline.source_labels_N.tolist(), strict=True
-        )
+        for row, label in zip(baseline.source_features_ND.double(), baseline.source_labels_N.tolist(), strict=True)
     ]
     outcome = []
     for i, (before, after) in enumerate(zip(called, claimed, strict=True)):
@@ -67,9 +65,7 @@ def test_wiping_out_a_class_wins_nothing(made_up):
     calls = baseline.target_predictions_M()
     gone = int(calls.bincount(minlength=5).argmax())
     second = baseline.target_logits_MK.topk(2, dim=1).indices[:, 1]
-    adapted = replace(
-        baseline, target_logits_MK=one_hot(torch.where(calls == gone, second, calls), 5).float()
-    )
+    adapted = replace(baseline, target_logits_MK=one_hot(torch.where(calls == gone, second, calls), 5).float())
     judged = arbitrate(baseline, adapted)
     assert judged.for_adapted == 0
 

@@ -16,9 +16,7 @@ def smoothed_loss(logits, labels, temperature):
     for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
         scaled = [value / temperature for value in row]
         log_sum = max(scaled) + math.log(sum(math.exp(v - max(scaled)) for v in scaled))
-        total -= sum(
-            ((1 - doubt) * (c == label) + doubt / classes) * (v - log_sum) for c, v in enumerate(scaled)
-        )
+        total -= sum(((1 - doubt) * (c == label) + doubt / classes) * (v - log_sum) for c, v in enumerate(scaled))
     return total / images
 
 

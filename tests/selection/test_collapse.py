@@ -52,9 +52,7 @@ def test_a_halved_spread_is_a_sign_even_where_every_class_survives():
 
 @pytest.mark.parametrize(("images", "classes"), [(1, 2), (1, 50), (2, 2)])
 def test_a_target_too_small_to_show_all_classes_is_not_called_collapsed(images, classes):
-    assert not any(
-        sign.startswith("Only") for sign in collapse_signs(predicted(list(range(images)), classes))
-    )
+    assert not any(sign.startswith("Only") for sign in collapse_signs(predicted(list(range(images)), classes)))
 
 
 def test_every_sign_is_one_line():

@@ -74,9 +74,7 @@ DENSE = {
 @pytest.mark.parametrize("validator", CHUNKED, ids=lambda function: function.__name__)
 def test_a_validator_equals_its_formula_for_every_chunk_size(made_up, validator, chunk):
     evidence = made_up()
-    assert validator(evidence, chunk=chunk) == pytest.approx(
-        DENSE[validator](evidence.target_logits_MK), abs=2e-6
-    )
+    assert validator(evidence, chunk=chunk) == pytest.approx(DENSE[validator](evidence.target_logits_MK), abs=2e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -113,9 +111,7 @@ def test_source_accuracy_is_the_share_of_right_answers(made_up):
     evidence = made_up()
     right = sum(
         int(max(range(5), key=lambda c, row=row: row[c]) == label)
-        for row, label in zip(
-            evidence.source_logits_NK.tolist(), evidence.source_labels_N.tolist(), strict=True
-        )
+        for row, label in zip(evidence.source_logits_NK.tolist(), evidence.source_labels_N.tolist(), strict=True)
     )
     assert source_accuracy(evidence) == pytest.approx(right / 23)
 

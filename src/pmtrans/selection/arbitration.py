@@ -50,17 +50,13 @@ class Arbitration:
         return float(binomtest(self.for_adapted, decided).pvalue) if decided else 1.0
 
 
-def arbitrate(
-    baseline: Evidence, adapted: Evidence, *, neighbours: int = NEIGHBOURS, chunk: int = 1024
-) -> Arbitration:
+def arbitrate(baseline: Evidence, adapted: Evidence, *, neighbours: int = NEIGHBOURS, chunk: int = 1024) -> Arbitration:
     """Judge every target image on which the two models disagree; both must have seen the same images."""
     check_same_images(baseline, adapted)
     called_M, adapted_M = baseline.target_predictions_M(), adapted.target_predictions_M()
     agreed_M = called_M == adapted_M
     features_MD = normalize(baseline.target_features_MD.float(), dim=1)
-    witnesses_WD = torch.cat(
-        [features_MD[agreed_M], normalize(baseline.source_features_ND.float(), dim=1)], dim=0
-    )
+    witnesses_WD = torch.cat([features_MD[agreed_M], normalize(baseline.source_features_ND.float(), dim=1)], dim=0)
     labels_W = torch.cat([called_M[agreed_M], baseline.source_labels_N])
 
     # A class that adaptation wiped out has no witness left on the target: its loss must not count as a win.
@@ -89,6 +85,4 @@ def check_same_images(baseline: Evidence, adapted: Evidence) -> None:
         and torch.equal(baseline.source_labels_N, adapted.source_labels_N)
     )
     if not same:
-        raise UserError(
-            "The two models' evidence is of different images: gather both on the same hold-out and target."
-        )
+        raise UserError("The two models' evidence is of different images: gather both on the same hold-out and target.")

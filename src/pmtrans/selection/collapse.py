@@ -64,9 +64,7 @@ def collapse_signs(
         mean_K, mean_before_K = target_probabilities_MK.double().mean(0), previous.double().mean(0)
         effective, effective_before = (shannon(mean).exp().item() for mean in (mean_K, mean_before_K))
         if effective < effective_before / 2:
-            signs.append(
-                f"Predictions spread over {effective:.1f} classes in effect, {effective_before:.1f} before."
-            )
+            signs.append(f"Predictions spread over {effective:.1f} classes in effect, {effective_before:.1f} before.")
         for c in dying_classes(counts_K, before_K).nonzero().flatten().tolist():
             signs.append(
                 f"Class {names[c]} is dying: {before_K[c]} images before, {counts_K[c]} now "

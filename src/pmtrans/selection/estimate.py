@@ -101,8 +101,7 @@ def _gather(evidence: Evidence, baseline: Evidence | None) -> _Facts:
     read = baseline if baseline is not None else evidence
     temperature = fit_temperature(read.source_logits_NK, read.source_labels_N)
     source_NK, target_MK = (
-        (logits.double() / temperature).softmax(1)
-        for logits in (read.source_logits_NK, read.target_logits_MK)
+        (logits.double() / temperature).softmax(1) for logits in (read.source_logits_NK, read.target_logits_MK)
     )
     right_N = (read.source_predictions_N() == read.source_labels_N).double()
     if baseline is None:
@@ -124,9 +123,7 @@ def _estimates(facts: _Facts) -> dict[str, float]:
         "average_confidence": average_confidence(target),
         "atc_confidence": thresholded_confidence(source.max(1).values, accuracy, target.max(1).values),
         "atc_entropy": thresholded_confidence(negative_entropy(source), accuracy, negative_entropy(target)),
-        "nuclear_norm": on_the_line(
-            scaled_nuclear_norm(source), accuracy, scaled_nuclear_norm(target), classes
-        ),
+        "nuclear_norm": on_the_line(scaled_nuclear_norm(source), accuracy, scaled_nuclear_norm(target), classes),
         "fourth_norm": on_the_line(scaled_fourth_norm(source), accuracy, scaled_fourth_norm(target), classes),
     }
     change = facts.change_M.mean().item()

@@ -63,9 +63,7 @@ def agreement_on_the_line(accuracy: float, source_agreement: float, target_agree
 
     On a probit scale, accuracy falls from source to target as much as the agreement of two models does.
     """
-    probit = torch.special.ndtri(
-        torch.tensor([accuracy, target_agreement, source_agreement], dtype=torch.float64)
-    )
+    probit = torch.special.ndtri(torch.tensor([accuracy, target_agreement, source_agreement], dtype=torch.float64))
     return float(torch.special.ndtr(probit[0] + probit[1] - probit[2]))
 
 

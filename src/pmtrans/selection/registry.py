@@ -49,18 +49,14 @@ VALIDATORS: dict[str, Validator] = {
             softmax_correlation,
         ),
         Validator("snd", "Soft neighbourhood density (SND)", "Saito et al., ICCV 2021", snd),
-        Validator(
-            "class_ami", "Classes against clusters (ClassAMI)", "Musgrave et al., 2022", class_ami, True
-        ),
+        Validator("class_ami", "Classes against clusters (ClassAMI)", "Musgrave et al., 2022", class_ami, True),
         Validator("dev", "Deep embedded validation (DEV)", "You et al., ICML 2019", dev, True, True),
         Validator("reverse", "Reverse validation", "Zhong et al., ECML 2010", reverse, True),
     )
 }
 
 
-def score_all(
-    evidence: Evidence, baseline: Evidence | None = None, *, expensive: bool = True
-) -> dict[str, float]:
+def score_all(evidence: Evidence, baseline: Evidence | None = None, *, expensive: bool = True) -> dict[str, float]:
     """Every validator's score by name; DEV is left out where the evidence has no source training features.
 
     With the evidence of the model before adaptation, ``arbitration`` is added: the estimated change of

@@ -29,8 +29,6 @@ def reverse(evidence: Evidence, *, limit: int = 10_000, inverse_penalty: float =
         return (evidence.source_labels_N == labels_R[0]).double().mean().item()
     model = make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=200, tol=1e-3))
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # few images per class, or not fully converged: a score, not a product
+        warnings.simplefilter("ignore")  # few images per class, or not fully converged: a score, not a product
         model.fit(evidence.target_features_MD[kept].float().numpy(), labels_R.numpy())
     return float(model.score(evidence.source_features_ND.float().numpy(), evidence.source_labels_N.numpy()))

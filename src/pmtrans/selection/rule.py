@@ -103,9 +103,7 @@ def disagreement(history: Sequence[Scores], *, validators: Sequence[str] | None 
     return Disagreement(choices, spread, float(np.mean(opposite)) if opposite else 0.0)
 
 
-def _near_best(
-    history: Sequence[Scores], name: str, candidates: Sequence[int], tolerance: float
-) -> list[int]:
+def _near_best(history: Sequence[Scores], name: str, candidates: Sequence[int], tolerance: float) -> list[int]:
     """The candidates whose score is within tolerance of their best; all of them where none has the score."""
     best = max(_value(history[index], name) for index in candidates)
     if best == -math.inf:

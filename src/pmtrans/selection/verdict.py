@@ -58,9 +58,7 @@ def verdict(baseline: Evidence, adapted: Evidence) -> Verdict:
         )
     if certain:
         side = "the adapted model" if gain > 0 else "the model before adaptation"
-        return Verdict(
-            "helped" if gain > 0 else "hurt", f"Neighbours side with {side}: {_told(judged)}.", gain
-        )
+        return Verdict("helped" if gain > 0 else "hurt", f"Neighbours side with {side}: {_told(judged)}.", gain)
     return Verdict("unchanged", f"No difference beyond chance: {_told(judged)}.", gain)
 
 
