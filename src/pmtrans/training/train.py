@@ -20,6 +20,7 @@ from pmtrans.data.read import Target, read_source, read_target
 from pmtrans.data.readable import fast_check, keep_readable
 from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
+from pmtrans.evaluation.game import fixed_pairs
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
@@ -173,7 +174,12 @@ def _train_one(
     if len(data.holdout):
         labels, classes = data.holdout.labels, data.source.classes
         judge = Judge(folder / "candidates", labels, classes, trained.model.state_dict, reporter.warn, baseline)
+        judge.keep = config.selection.keep
         loop.observers.append(judge)
+        if config.selection.game:
+            pairs = fixed_pairs(task, config.seed).to(accelerator.device)
+            game = method.game_observer(pairs, config.train.learning_rate)
+            loop.observers += [game] if game is not None else []
     if data.target.labelled is not None:
         loop.observers.append(Oracle(data.target, reporter, title))
     folder.mkdir(exist_ok=True)
