@@ -101,10 +101,9 @@ def _grid_points(vertical: NDArray[np.float64], horizontal: NDArray[np.float64])
     return np.stack(np.meshgrid(vertical, horizontal, indexing="ij"))
 
 
-def _fit(
-    rows: NDArray[np.intp], columns: NDArray[np.intp], axis: NDArray[np.float64]
-) -> tuple[Points, Points]:
+def _ink_box(ink: NDArray[np.bool_], axis: NDArray[np.float64]) -> tuple[Points, Points]:
     """Centre and extent (height, width) of the ink, in em."""
+    rows, columns = np.nonzero(ink)
     step = axis[1] - axis[0]
     low = np.array([axis[rows.min()], axis[columns.min()]]) - step / 2
     high = np.array([axis[rows.max()], axis[columns.max()]]) + step / 2
@@ -128,7 +127,7 @@ def render_glyph(
         return np.asarray(distance > -weight, dtype=np.bool_)
 
     axis = np.linspace(-1.2, 1.2, 65)
-    centre, extent = _fit(*np.nonzero(ink(_grid_points(axis, axis))), axis)
+    centre, extent = _ink_box(ink(_grid_points(axis, axis)), axis)
     pixels = np.arange(BITMAP) + 0.5 - BITMAP / 2
     width = min(extent[1] / extent[0] * height, _WIDEST)  # aspect kept, unless the glyph is too wide
     bitmap = ink(
@@ -153,7 +152,7 @@ LETTER_VARIATION = Variation(
     perspective=0.35,
     wave=0.05,
     thinner=0.01,
-    thicker=0.05,
+    thicker=0.06,
     shrink=0.15,
     shift=2,
     noise=0.02,
