@@ -33,7 +33,7 @@ GRID = BITMAP // BLOCK
 COUNT = BLOCK * BLOCK
 """The largest value of a grid cell: every pixel of its block is ink."""
 
-_WIDEST = 26  # of 32 columns: the handwritten digits leave the outer columns free
+_WIDEST = 24  # of 32 columns: the handwritten digits leave the outer columns free
 _EM = 96  # pixels per em when a glyph is drawn; only the distance field is kept
 _MARGIN = 24  # pixels of background around it, so that strokes may thicken
 
@@ -126,7 +126,7 @@ def render_glyph(
         distance = map_coordinates(field, warp(points) * _EM + middle, order=1, mode="nearest")
         return np.asarray(distance > -weight, dtype=np.bool_)
 
-    axis = np.linspace(-1.2, 1.2, 65)
+    axis = np.linspace(-0.9, 0.9, 97)
     centre, extent = _ink_box(ink(_grid_points(axis, axis)), axis)
     pixels = np.arange(BITMAP) + 0.5 - BITMAP / 2
     width = min(extent[1] / extent[0] * height, _WIDEST)  # aspect kept, unless the glyph is too wide
