@@ -57,9 +57,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 def save(model: nn.Module, path: Path) -> None:
     """Write everything but the head, in float16."""
     state = {
-        name: value.half().contiguous()
-        for name, value in model.state_dict().items()
-        if not name.startswith("head.")
+        name: value.half().contiguous() for name, value in model.state_dict().items() if not name.startswith("head.")
     }
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     save_file(state, temporary, metadata={"format": "pt", "made_from": f"printed letters {LETTERS}"})
@@ -67,9 +65,7 @@ def save(model: nn.Module, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=weights_path())
     parser.add_argument("--letters", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=6)

@@ -18,9 +18,7 @@ def test_in_every_font_all_digits_and_letters_are_different_from_each_other(font
 
 
 @pytest.mark.parametrize(("character", "font"), [("3", "DejaVuSans-Bold"), ("8", "cmr10"), ("R", "cmtt10")])
-def test_a_glyph_without_variation_agrees_with_a_plain_drawing_counted_by_loops(
-    character: str, font: str
-) -> None:
+def test_a_glyph_without_variation_agrees_with_a_plain_drawing_counted_by_loops(character: str, font: str) -> None:
     drawn = ImageFont.truetype(str(font_path(font)), 400)
     box = drawn.getbbox(character)
     page = Image.new("L", (int(box[2] - box[0]), int(box[3] - box[1])))

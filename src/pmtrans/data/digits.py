@@ -25,9 +25,7 @@ DIGITS = "0123456789"
 PER_CLASS = 200
 """Printed images of each digit: about as many in all as there are handwritten ones (1,797)."""
 
-PRINTED_VARIATION = Variation(
-    rotation=8, shear=0.15, stretch=0.2, thinner=0.01, thicker=0.03, shrink=0.1, shift=1
-)
+PRINTED_VARIATION = Variation(rotation=8, shear=0.15, stretch=0.2, thinner=0.01, thicker=0.03, shrink=0.1, shift=1)
 
 _MARKER = "digits.json"
 _REVISION = 1  # raise it when the images change, so that folders of an older version are not taken for these
@@ -78,9 +76,7 @@ def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
 
 
 def _in_use(folder: Path) -> DataError:
-    return DataError(
-        f"cannot write the demo's digits to {folder}: it holds something else; give an empty one"
-    )
+    return DataError(f"cannot write the demo's digits to {folder}: it holds something else; give an empty one")
 
 
 def _write_domain(folder: Path, grids: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:

@@ -110,9 +110,7 @@ def _ink_box(ink: NDArray[np.bool_], axis: NDArray[np.float64]) -> tuple[Points,
     return (low + high) / 2, high - low
 
 
-def render_glyph(
-    character: str, font: str, variation: Variation, random: np.random.Generator
-) -> NDArray[np.uint8]:
+def render_glyph(character: str, font: str, variation: Variation, random: np.random.Generator) -> NDArray[np.uint8]:
     """One character as an 8x8 grid of counts 0 to 16, the same for the same state of ``random``."""
     field = _distance_field(character, font)
     warp = _draw_warp(variation, random)
@@ -168,7 +166,6 @@ def render_letters(
     labels = random.integers(len(LETTERS), size=count)
     chosen = random.integers(len(fonts), size=count)
     grids = [
-        render_glyph(LETTERS[label], fonts[font], variation, random)
-        for label, font in zip(labels, chosen, strict=True)
+        render_glyph(LETTERS[label], fonts[font], variation, random) for label, font in zip(labels, chosen, strict=True)
     ]
     return np.stack(grids), labels.astype(np.int64)

@@ -1,0 +1,93 @@
+"""What a folder, a list or a table says, before classes are counted: one row per image."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pmtrans.data.image import is_image_name
+from pmtrans.errors import DataError, one_line
+
+_SHOWN = 5
+
+
+class Row(NamedTuple):
+    """One image: where it was named (a line or row number, 0 for a folder), its path and its label."""
+
+    line: int
+    path: str
+    label: str | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All rows of one domain. ``written``: the labels were written down, so they do mean classes;
+    the names of folders may mean anything."""
+
+    origin: Path
+    rows: list[Row]
+    written: bool
+
+
+class MalformedLines(DataError):
+    """A list or a table with lines that cannot be understood: ``problems`` holds all of them."""
+
+    def __init__(self, origin: Path, problems: Iterable[tuple[int, str]], unit: str = "line") -> None:
+        self.origin, self.unit = origin, unit
+        self.problems = tuple(sorted(problems))
+        shown = [f"{unit} {line}: {one_line(reason, 120)}" for line, reason in self.problems[:_SHOWN]]
+        more = len(self.problems) - _SHOWN
+        ending = f" (and {more} more)" if more > 0 else ""
+        super().__init__(f"{one_line(origin)}: {'; '.join(shown)}{ending}")
+
+
+class RowReader:
+    """Collects rows and, with their line numbers, the lines that are not right.
+
+    ``labels_required`` is true for a source; the images of a target may go without.
+    """
+
+    def __init__(self, labels_required: bool) -> None:
+        self.rows: list[Row] = []
+        self.problems: list[tuple[int, str]] = []
+        self._labels_required = labels_required
+        self._first: dict[str, Row] = {}
+
+    def add(self, line: int, path: str, label: str | None) -> None:
+        """One line: the path of an image, and its label as it was written."""
+        label = canonical_label(label)
+        if not path:
+            self.problems.append((line, "no path"))
+        elif "\0" in path or not is_image_name(path):
+            self.problems.append((line, f"{one_line(path, 80)!r} is not the path of an image"))
+        elif label is None and self._labels_required:
+            self.problems.append((line, f"no label for {one_line(path, 80)!r}"))
+        else:
+            first = self._first.setdefault(path, Row(line, path, label))
+            if first.label == label:
+                self.rows.append(Row(line, path, label))
+            else:
+                self.problems.append((line, f"{label!r} here, {first.label!r} on line {first.line}"))
+
+
+def canonical_label(label: str | None) -> str | None:
+    """A label as a class name or as an id without ornaments (``007`` and ``7.0`` are 7); -1 means none."""
+    label = (label or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}(\.0+)?", label):
+        return str(int(label.split(".")[0]))
+    return None if label in ("", "-1", "-1.0") else label
+
+
+def read_text(path: Path) -> str:
+    """The text of a list or table; bytes that are not UTF-8 survive, as they do in file names."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{one_line(path)}: cannot be read ({error.strerror})") from None
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # spreadsheets export this
+        return data.decode("utf-16", errors="replace")
+    return data.decode("utf-8-sig", errors="surrogateescape")

@@ -1,0 +1,27 @@
+"""``summary.json``: what a script reads when a run is finished."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pmtrans.run.files import read_json
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Accuracies are fractions, None where the target has no labels."""
+
+    method: str
+    source_only: float | None
+    adapted: float | None
+    seconds: float
+    evaluations: dict[str, Any] = field(default_factory=dict)  # the last evaluation of each training
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_summary(path: Path) -> Summary:
+    return Summary(**read_json(path))
