@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_images import encoded, make_hostile_folder, noise, with_orientation
+from hostile_images import encoded, make_hostile_folder, noise, png_that_claims, with_orientation
 from PIL import Image, ImageOps
 
 from pmtrans.data.image import MAX_PIXELS, UnreadableImage, load_image
@@ -143,10 +143,10 @@ def test_the_limit_of_pixels_holds_whatever_pillow_is_set_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    side = int(MAX_PIXELS**0.5) + 1
-    path = write(tmp_path / "large.png", Image.new("1", (side, side)), "PNG")
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png_that_claims(MAX_PIXELS // 1000 + 1, 1000))
     with pytest.raises(UnreadableImage, match="pixels"):
-        load_image(path)
+        load_image(str(path))
 
 
 def test_a_file_without_permission_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
