@@ -105,6 +105,18 @@ def test_the_gap_is_measured_on_given_features(tmp_path: Path) -> None:
     assert report.domain_gap_features == "the folder"
 
 
+def test_an_unlabelled_target_that_seems_to_miss_a_class_is_warned_of(tmp_path: Path) -> None:
+    source = read_source(clean(tmp_path / "s", 0, per_class=20))
+    clean(tmp_path / "t", 2000, classes=("one",), per_class=20)
+    target = read_target(tmp_path / "t" / "one", source.classes)
+
+    def all_like_bikes(paths: list[str]) -> np.ndarray:
+        return np.array([[0.1, 1.0] if "/mug/" in path else [1.0, 0.1] for path in paths])
+
+    report = check_domains(source, target, features=all_like_bikes)
+    assert report.warnings == ("target seems to have no image of 1 source classes, by its features: mug",)
+
+
 def test_leaks_small_classes_and_double_labels_are_warned_of(tmp_path: Path) -> None:
     folder = clean(tmp_path / "s", 0, per_class=9)
     shutil.copy(folder / "bike" / "00.png", folder / "mug" / "copy.png")
