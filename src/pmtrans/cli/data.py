@@ -17,9 +17,7 @@ def data(
         str | None,
         typer.Argument(help="A benchmark; none lists them.", show_default=False),
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Argument(help="A copy to look for and to count.", show_default=False)
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="A copy to look for and to count.", show_default=False)] = None,
 ) -> None:
     """Say where to get a benchmark and how to lay it out; with a folder, verify the copy in it.
 

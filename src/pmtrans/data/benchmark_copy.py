@@ -63,9 +63,7 @@ def find_benchmark(name: str, folder: str | Path) -> BenchmarkCopy:
     """Look for a benchmark in a folder and count its images."""
     benchmark = benchmark_named(name)
     home = _home(benchmark, folder)
-    return BenchmarkCopy(
-        benchmark, home, tuple(_copy(benchmark, domain, home) for domain in benchmark.domains)
-    )
+    return BenchmarkCopy(benchmark, home, tuple(_copy(benchmark, domain, home) for domain in benchmark.domains))
 
 
 def task(name: str, folder: str | Path, task_name: str, protocol: Protocol = "whole") -> Task:
@@ -77,9 +75,7 @@ def task(name: str, folder: str | Path, task_name: str, protocol: Protocol = "wh
     home = _home(benchmark, folder)
     source, target = benchmark.task_domains(task_name)
     if protocol == "whole":
-        specs = [
-            _required(benchmark, domain, home, _spec(domain, home)) for domain in (source, target, target)
-        ]
+        specs = [_required(benchmark, domain, home, _spec(domain, home)) for domain in (source, target, target)]
     elif not source.splits:
         raise DataError(f"{benchmark.title} has no official split: use the protocol 'whole'")
     else:

@@ -60,9 +60,7 @@ class Benchmark:
             known = [domain for domain in self.domains if plain_name(name) in _names(domain)]
             if not known:
                 tasks = self.task_names()
-                raise DataError(
-                    f"no task {task!r} of {self.title}; it has {', '.join(tasks)}.{nearest(task, tasks)}"
-                )
+                raise DataError(f"no task {task!r} of {self.title}; it has {', '.join(tasks)}.{nearest(task, tasks)}")
             found.append(known[0])
         if found[0] == found[1]:
             raise DataError(f"task {task!r}: source and target are the same domain, {found[0].name}")

@@ -105,9 +105,7 @@ def _close_in_buckets(
 def _masks() -> list[int]:
     bits = range(16)
     return [
-        sum(1 << bit for bit in chosen)
-        for size in range(_REACH + 1)
-        for chosen in itertools.combinations(bits, size)
+        sum(1 << bit for bit in chosen) for size in range(_REACH + 1) for chosen in itertools.combinations(bits, size)
     ]
 
 

@@ -10,9 +10,7 @@ LEAST = 10
 _FOLDS = 5
 
 
-def proxy_a_distance(
-    source_features: NDArray[np.floating], target_features: NDArray[np.floating], seed: int
-) -> float:
+def proxy_a_distance(source_features: NDArray[np.floating], target_features: NDArray[np.floating], seed: int) -> float:
     """2 (1 - 2 error) of a linear classifier that tells source from target, cross-validated.
 
     0: the domains cannot be told apart; 2: they always can. Equally many images of each domain are drawn,

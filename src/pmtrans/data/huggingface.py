@@ -82,9 +82,7 @@ def _write_images(folder: Path, dataset: Any, column: str) -> list[str]:
                 paths.append(str(image["path"]))
                 continue
             suffix = Path(image["path"] or "").suffix.lower()
-            name = (
-                f"{number:08d}{suffix if suffix in EXTENSIONS else '.png'}"  # decoders look at content only
-            )
+            name = f"{number:08d}{suffix if suffix in EXTENSIONS else '.png'}"  # decoders look at content only
             if is_new:
                 (staging / name).write_bytes(image["bytes"])
             paths.append(str(home / name))

@@ -67,11 +67,7 @@ def _refuse_folders_of_domains(listing: Listing) -> None:
         after = row.path.rpartition(f"{os.sep}{label}{os.sep}")[2].split(os.sep)
         below[label].add(after[0] if len(after) > 1 else "")
     nested = all("" not in names for names in below.values())
-    same = (
-        len(below) > 1
-        and len(set(map(frozenset, below.values()))) == 1
-        and len(next(iter(below.values()))) > 1
-    )
+    same = len(below) > 1 and len(set(map(frozenset, below.values()))) == 1 and len(next(iter(below.values()))) > 1
     if nested and (same or below.keys() <= _SPLITS):
         raise DataError(
             f"{one_line(listing.origin)}: its folders ({some(sorted(below))}) are no classes but hold the "

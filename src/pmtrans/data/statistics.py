@@ -61,8 +61,7 @@ def odd_shapes(name: str, paths: Sequence[str], facts: Sequence[Facts]) -> tuple
     long = [path for path, fact in zip(paths, facts, strict=True) if _aspect(fact) > LONG_ASPECT]
     if long:
         warnings.append(
-            f"{name}: {len(long)} images are over {LONG_ASPECT:.0f} times as long as wide, "
-            f"such as {one_line(long[0])}"
+            f"{name}: {len(long)} images are over {LONG_ASPECT:.0f} times as long as wide, such as {one_line(long[0])}"
         )
     return tuple(warnings)
 

@@ -22,17 +22,13 @@ _LABEL_COLUMNS = (
 )
 
 
-def read_table(
-    path: Path, labels_required: bool, path_column: str | None, label_column: str | None
-) -> list[Row]:
+def read_table(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
     """The rows of a ``.csv``, ``.tsv`` or ``.parquet`` file."""
     read = _read_parquet if path.suffix.lower() in (".parquet", ".pq") else _read_csv
     return read(path, labels_required, path_column, label_column)
 
 
-def _read_csv(
-    path: Path, labels_required: bool, path_column: str | None, label_column: str | None
-) -> list[Row]:
+def _read_csv(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
     text = read_text(path)
     header_line = text.split("\n", 1)[0]
     delimiter = "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
@@ -59,9 +55,7 @@ def _read_csv(
     return reader.rows
 
 
-def _read_parquet(
-    path: Path, labels_required: bool, path_column: str | None, label_column: str | None
-) -> list[Row]:
+def _read_parquet(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -75,9 +69,7 @@ def _read_parquet(
         paths = table.column(header[at_path]).to_pylist()
         labels = [None] * len(paths) if at_label is None else table.column(header[at_label]).to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{one_line(path)}: not a Parquet file that can be read ({one_line(error)})"
-        ) from None
+        raise DataError(f"{one_line(path)}: not a Parquet file that can be read ({one_line(error)})") from None
     reader = RowReader(labels_required)
     for number, (image, label) in enumerate(zip(paths, labels, strict=True), start=1):
         image = image.decode("utf-8", "surrogateescape") if isinstance(image, bytes) else image
@@ -101,9 +93,7 @@ def _columns(
     return at_path, at_label
 
 
-def _column(
-    path: Path, header: Sequence[str], given: str | None, usual: Sequence[str], option: str
-) -> int | None:
+def _column(path: Path, header: Sequence[str], given: str | None, usual: Sequence[str], option: str) -> int | None:
     if given is not None:
         if given in header:
             return header.index(given)

@@ -1,0 +1,1 @@
+"""From a run to use: the model folder, predictions, exports."""

@@ -1,0 +1,6 @@
+"""Labels for the target that nobody gave: k-means over the whole domain, or votes of neighbours."""
+
+from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels
+from pmtrans.pseudo_labels.neighbours import NeighbourBank
+
+__all__ = ["NeighbourBank", "kmeans_pseudo_labels"]

@@ -1,0 +1,132 @@
+"""The seam between a timm model and everything else: images -> embed -> tokens -> encode -> features.
+
+A timm transformer is cut in two at its first layer: ``stem`` (the patch embedding) and ``trunk`` (the same
+timm model with a pass-through where the stem was). So whatever timm does after the patch embedding, position
+embedding, class and register tokens, rotary embedding, windows, runs unchanged on tokens that we hand in.
+
+Shapes: B images, N patches, D width of the patch embedding, F width of the features, P final tokens.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Head = Callable[[Tensor], Tensor]
+
+
+@dataclass
+class Encoding:
+    """What comes out of the transformer for one batch of token sequences."""
+
+    features_BF: Tensor
+    attention_BN: Tensor | None = None  # class-token backbones: scores of the leading rows asked for
+    tokens_BPF: Tensor | None = None  # pooled backbones: the final tokens as the head would see each
+
+    def split(self, size: int) -> list[Encoding]:
+        """Cut into encodings of ``size`` rows; rows beyond those scored have no attention."""
+        pieces = []
+        for start in range(0, len(self.features_BF), size):
+            rows = slice(start, start + size)
+            scored = self.attention_BN is not None and start < len(self.attention_BN)
+            pieces.append(
+                Encoding(
+                    self.features_BF[rows],
+                    self.attention_BN[rows] if scored and self.attention_BN is not None else None,
+                    self.tokens_BPF[rows] if self.tokens_BPF is not None else None,
+                )
+            )
+        return pieces
+
+
+class _Passthrough(nn.Module):
+    """Stands where the stem was, and still answers for it when timm asks for its grid or its ratio."""
+
+    def __init__(self, stem: nn.Module) -> None:
+        super().__init__()
+        self._stem = (stem,)  # in a tuple: the stem's parameters are not registered a second time
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["_stem"][0], name)
+
+    def forward(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
+        return tokens
+
+
+class Backbone(nn.Module, ABC):
+    """A timm transformer as two functions. ``embed`` gives BND tokens; ``encode`` takes them."""
+
+    def __init__(self, model: Any, stem_name: str, image_size: int) -> None:
+        super().__init__()
+        self.stem_name = stem_name
+        self.stem: nn.Module = getattr(model, stem_name)
+        setattr(model, stem_name, _Passthrough(self.stem))
+        self.trunk: Any = model  # timm's models share an interface, not a type
+        self.image_size = image_size
+        self.features = int(model.num_features)
+        with torch.no_grad():  # the layout of the embedding is read off one empty image
+            embedded = self.stem(torch.zeros(1, 3, image_size, image_size))
+        self._extras: tuple[Any, ...] = ()  # some stems also return the size of their grid: handed on as it is
+        if isinstance(embedded, tuple):
+            embedded, *extras = embedded
+            self._extras = tuple(extras)
+        self._native_shape = tuple(embedded.shape[1:])
+        if len(self._native_shape) == 2:
+            side = round(self._native_shape[0] ** 0.5)
+            self.grid = (side, self._native_shape[0] // side)
+        else:
+            self.grid = self._native_shape[:2] if self._channels_last else self._native_shape[1:]
+        self.patches = self.grid[0] * self.grid[1]
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Patch-embed images: tokens_BND, before position embedding and special tokens."""
+        embedded = self.stem(images)
+        tokens: Tensor = embedded[0] if self._extras else embedded
+        if tokens.ndim == 3:
+            return tokens
+        return tokens.flatten(1, 2) if self._channels_last else tokens.flatten(2).transpose(1, 2)
+
+    @property
+    def _channels_last(self) -> bool:
+        return bool(self._native_shape[0] == self._native_shape[1])
+
+    def final_tokens(self, tokens_BND: Tensor) -> Any:
+        """timm's ``forward_features`` from tokens on, in whatever layout the model ends with."""
+        native = tokens_BND
+        if len(self._native_shape) == 3 and self._channels_last:
+            native = tokens_BND.unflatten(1, self.grid)
+        elif len(self._native_shape) == 3:
+            native = tokens_BND.transpose(1, 2).unflatten(2, self.grid)
+        return self.trunk.forward_features((native, *self._extras) if self._extras else native)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of images; no scores are computed."""
+        return self.encode(self.embed(images), scored=0).features_BF
+
+    @abstractmethod
+    def encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
+        """Run the transformer; what attention scores need is kept for the first ``scored`` rows only."""
+
+    @abstractmethod
+    def attention_scores(self, encoding: Encoding, head: Head, labels_B: Tensor) -> Tensor:
+        """Scores_BN of the patches, each row a distribution; detached: weights, not something to train."""
+
+    def timm_state_dict(self) -> dict[str, Tensor]:
+        """The weights under timm's own names, without the classifier."""
+        stem = {f"{self.stem_name}.{name}": value for name, value in self.stem.state_dict().items()}
+        return {**stem, **self.trunk.state_dict()}
+
+    def load_timm_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Weights under timm's own names, all of them, back into stem and trunk."""
+        prefix = f"{self.stem_name}."
+        stem = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        self.stem.load_state_dict(stem)
+        self.trunk.load_state_dict({name: value for name, value in state.items() if not name.startswith(prefix)})

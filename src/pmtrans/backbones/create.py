@@ -1,0 +1,87 @@
+"""Any timm transformer by name, with weights from nowhere, timm, the hub or a local file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from timm.layers import set_fused_attn
+from torch import nn
+
+from pmtrans.backbones import digits_vit  # noqa: F401  (registers the demo's transformer with timm)
+from pmtrans.backbones.backbone import Backbone
+from pmtrans.backbones.class_token import ClassTokenBackbone
+from pmtrans.backbones.pooled import PooledBackbone
+from pmtrans.backbones.weights import load_weights
+from pmtrans.errors import ModelError, nearest, one_line
+
+_STEMS = ("patch_embed", "stem")
+
+
+def create_backbone(
+    name: str, weights: str = "none", image_size: int = 224, options: dict[str, Any] | None = None
+) -> Backbone:
+    """Build a backbone. ``weights``: ``none``, ``timm`` (the name's tag), ``hf-hub:ORG/REPO`` or a file.
+
+    ``options`` are passed on to timm's model (``drop_path_rate``, ``depth``, ...).
+    """
+    set_fused_attn(True)
+    if weights.startswith("hf-hub:"):
+        name, weights = weights, "timm"
+    model = _timm_model(name, weights == "timm", image_size, options or {})
+    stem_name = next((stem for stem in _STEMS if hasattr(model, stem)), None)
+    if not _has_attention(model):
+        raise ModelError(f"Backbone {one_line(name)!r} is not a transformer: PatchMix needs patches and attention.")
+    if stem_name is None:
+        raise ModelError(f"Backbone {one_line(name)!r} has no single patch embedding at which patches could be mixed.")
+    if weights not in ("none", "timm"):
+        load_weights(model, Path(weights))
+    has_class_token = getattr(model, "cls_token", None) is not None and getattr(model, "num_prefix_tokens", 0) > 0
+    family = ClassTokenBackbone if has_class_token else PooledBackbone
+    try:
+        backbone: Backbone = family(model, stem_name, image_size)
+        with torch.no_grad():  # a first pass shows whether timm's model allows what the method asks
+            backbone.eval()
+            encoding = backbone.encode(backbone.embed(torch.zeros(1, 3, image_size, image_size)), scored=1)
+            probe = nn.Linear(backbone.features, 2)
+            backbone.attention_scores(encoding, probe, torch.zeros(1, dtype=torch.long))
+    except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"Backbone {one_line(name)!r} cannot be cut into embed and encode at {image_size} px: "
+            f"{one_line(error or type(error).__name__, 150)}"
+        ) from None
+    return backbone.train()
+
+
+def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str, Any]) -> Any:
+    if not name.startswith(("hf-hub:", "local-dir:")):
+        architecture, _, tag = name.partition(".")
+        if not timm.is_model(architecture):
+            raise ModelError(
+                f"timm knows no model {one_line(architecture)!r}.{nearest(architecture, timm.list_models())}"
+            )
+        tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
+        if tag and tag not in tags:
+            raise ModelError(f"Model {architecture!r} has no pretrained tag {one_line(tag)!r}.{nearest(tag, tags)}")
+    arguments: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained, **options}
+    try:
+        try:
+            return timm.create_model(name, img_size=image_size, **arguments)
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+            return timm.create_model(name, **arguments)  # fully convolutional stems take any size
+    except Exception as error:  # the hub, the file system and timm's asserts each raise their own kind
+        what = "Pretrained weights" if pretrained else "Model"
+        hint = " Without a network give a local file with --weights." if pretrained else ""
+        raise ModelError(
+            f"{what} of {one_line(name)!r} at {image_size} px cannot be had: "
+            f"{one_line(str(error) or type(error).__name__, 200)}.{hint}"
+        ) from None
+
+
+def _has_attention(model: nn.Module) -> bool:
+    kinds = {type(module).__name__ for module in model.modules()}
+    return any(("Att" in kind or "attn" in kind.lower()) and "Pool" not in kind for kind in kinds)

@@ -1,0 +1,56 @@
+"""The command line. Verbs import what they need when they run: ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pmtrans.cli.check import check
+from pmtrans.cli.data import data
+from pmtrans.cli.demo import demo
+from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.train import train
+
+app = typer.Typer(
+    name="pmtrans",
+    help="Labelled images from one place, unlabelled images from another: get a classifier for the second.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (demo, check, data, train, evaluate):
+    app.command()(verb)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from pmtrans import __version__
+
+        typer.echo(f"pmtrans {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line and exit code 2, a stopped training one line and exit code 1."""
+    from pmtrans.errors import TrainingError, UserError, one_line
+
+    try:
+        app()
+    except UserError as error:
+        print(f"error: {one_line(error, 2000)}", file=sys.stderr)
+        sys.exit(2)
+    except TrainingError as error:
+        print(f"error: {one_line(error, 2000)}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,39 @@
+"""``pmtrans demo``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[section.key=value]...",
+            help="Any setting, such as `train.epochs=4`.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where to write data, runs and figures.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
+    method: Annotated[str, typer.Option(help="`pmtrans` or any other method.")] = "pmtrans",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """From printed to handwritten digits, on embedded data: nothing is downloaded.
+
+    Example:
+
+        pmtrans demo --out runs/demo --seed 0
+    """
+    from pmtrans.cli.running import interruptible, show_summary
+    from pmtrans.demo import run_demo
+    from pmtrans.training.progress import Reporter
+
+    with interruptible(out):
+        summary = run_demo(out, seed, method, overrides or [], Reporter(quiet), overwrite)
+    if not quiet:
+        show_summary(summary, out)

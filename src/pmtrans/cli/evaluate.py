@@ -1,0 +1,68 @@
+"""``pmtrans evaluate``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
+    data: Annotated[str, typer.Option(help="Labelled images to measure on.", show_default=False)] = ...,  # type: ignore[assignment]
+    root: Annotated[
+        str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
+    workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Measure accuracy on labelled images, overall and per class.
+
+    Example:
+
+        pmtrans evaluate runs/phone --data photos/phone-labelled --json
+    """
+    import json as encoder
+
+    from pmtrans.data.read import read_target
+    from pmtrans.errors import DataError, one_line
+    from pmtrans.evaluation.accuracy import measure_accuracy
+    from pmtrans.evaluation.passes import run_pass
+    from pmtrans.inference.predictor import load
+
+    predictor = load(run)
+    target = read_target(data, predictor.classes, root=root)
+    if target.labelled is None:
+        raise DataError(f"{one_line(data)}: no labels found, so there is nothing to measure against.")
+    import torch
+
+    result = run_pass(predictor.model, target.labelled.paths, predictor.trained.preprocessing, batch_size, workers)
+    predicted = result.logits_MK.argmax(1)
+    accuracy = measure_accuracy(predicted, torch.tensor(target.labelled.labels), predictor.classes)
+    if json:
+        values = {
+            "accuracy": accuracy.overall,
+            "per_class_mean": accuracy.per_class_mean,
+            "per_class": accuracy.per_class,
+            "images": len(target.labelled),
+            "warnings": list(target.warnings),
+        }
+        typer.echo(encoder.dumps(values, ensure_ascii=True))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=f"{100 * accuracy.overall:.2f} % of {len(target.labelled)} images, "
+        f"mean of classes {100 * accuracy.per_class_mean:.2f} %"
+    )
+    table.add_column("class")
+    table.add_column("accuracy", justify="right")
+    for name, value in accuracy.per_class.items():
+        table.add_row(Text(one_line(name, 60)), "no image" if value is None else f"{100 * value:.1f} %")
+    Console().print(table)
+    for warning in target.warnings:
+        typer.echo(f"warning: {one_line(warning)}", err=True)

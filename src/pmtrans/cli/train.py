@@ -1,0 +1,75 @@
+"""``pmtrans train``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[section.key=value]...",
+            help="Any setting of a recipe, such as `train.epochs=10`.",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="Labelled images: a folder of class folders, a list file or a table.", show_default=False),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Unlabelled images. Class folders in it are used for evaluation only.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(help="The run folder. A run that was interrupted there goes on.", show_default=False),
+    ] = ...,  # type: ignore[assignment]
+    root: Annotated[
+        str | None, typer.Option(help="Where the paths of list files and tables start.", show_default=False)
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="Any timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a safetensors / pth file.", show_default=False),
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="`pmtrans`, `source_only`, ...", show_default=False)] = None,
+    recipe: Annotated[Path | None, typer.Option(help="A YAML file of settings.", show_default=False)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Same seed, same weights, bit for bit (on a CPU).", show_default=False)
+    ] = None,
+    baseline: Annotated[
+        bool | None,
+        typer.Option("--baseline/--no-baseline", help="Train source-only too, to compare with.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Adapt a model from a labelled source to an unlabelled target.
+
+    Example:
+
+        pmtrans train --source photos/shop --target photos/phone --out runs/phone
+    """
+    from pmtrans.cli.running import interruptible, show_summary
+    from pmtrans.config import load_config
+    from pmtrans.training.progress import Reporter
+    from pmtrans.training.train import train as run_training
+
+    flags = {
+        "data.source": source, "data.target": target, "data.root": root,
+        "backbone.name": backbone, "backbone.weights": weights, "method.name": method,
+        "seed": seed, "train.baseline": baseline,
+    }  # fmt: skip
+    config = load_config(recipe, overrides or [], flags)
+    with interruptible(out):
+        summary = run_training(config, out, Reporter(quiet), overwrite)
+    if not quiet:
+        show_summary(summary, out)

@@ -1,0 +1,27 @@
+"""What a method sees of the data in one step. There is no field for a target label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Batch:
+    """B pairs, paired by position. ``*_index`` are positions in the domain, for memory banks and for captures."""
+
+    source_images: Tensor
+    source_labels: Tensor
+    source_index: Tensor
+    target_images: Tensor
+    target_index: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """On the device; asynchronous where the memory is pinned."""
+        return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+
+    def pin_memory(self) -> Batch:
+        """Called by the loader."""
+        return Batch(*(getattr(self, name).pin_memory() for name in self.__dataclass_fields__))

@@ -1,0 +1,115 @@
+"""From domains to batches: decoding and augmentation in worker processes, in an order that is fixed beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from pmtrans.data.batch import Batch
+from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.image import load_image
+from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, random_seed
+from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
+from pmtrans.errors import DataError, TrainingError
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What a worker sends instead of an image; raising in the main process keeps the message one line."""
+
+    reason: str
+
+
+class _Pairs(Dataset[Any]):
+    def __init__(self, source: LabelledDomain, target: Domain, transform: Transform, seed: int, at_least: int) -> None:
+        self.source, self.target = source, target
+        self.transform, self.seed, self.at_least = transform, seed, at_least
+
+    def __getitem__(self, draw: Draw) -> Any:
+        domain = self.source if draw.domain == "source" else self.target
+        label = self.source.labels[draw.index] if draw.domain == "source" else -1
+        try:
+            image = load_image(domain.paths[draw.index], at_least=self.at_least)
+        except DataError as error:
+            return Unreadable(str(error))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(random_seed(self.seed, "augment", draw.domain, draw.epoch, draw.index))
+            return self.transform(image), label, draw.index, draw.domain == "source"
+
+
+def _collate_pairs(items: Sequence[Any]) -> Batch | Unreadable:
+    for item in items:
+        if isinstance(item, Unreadable):
+            return item
+    parts: dict[bool, list[Any]] = {True: [], False: []}
+    for image, label, index, is_source in items:
+        parts[is_source].append((image, label, index))
+    images = {kind: torch.stack([i[0] for i in part]) if part else torch.empty(0) for kind, part in parts.items()}
+    index = {kind: torch.tensor([i[2] for i in part], dtype=torch.long) for kind, part in parts.items()}
+    labels = torch.tensor([i[1] for i in parts[True]], dtype=torch.long)
+    return Batch(images[True], labels, index[True], images[False], index[False])
+
+
+def pair_batches(
+    source: LabelledDomain,
+    target: Domain,
+    transform: Transform,
+    sampler: PairSampler | ChosenPairs,
+    seed: int,
+    at_least: int,
+    workers: int,
+    pin_memory: bool = False,
+) -> Iterator[Batch]:
+    """All batches of the sampler, in its order."""
+    loader: DataLoader[Any] = DataLoader(
+        _Pairs(source, target, transform, seed, at_least),
+        batch_sampler=sampler,
+        collate_fn=_collate_pairs,
+        num_workers=workers,
+        prefetch_factor=2 if workers else None,
+        pin_memory=pin_memory,
+    )
+    for batch in loader:
+        if isinstance(batch, Unreadable):
+            raise TrainingError(f"An image became unreadable during training: {batch.reason}")
+        yield batch
+
+
+class _Images(Dataset[Any]):
+    def __init__(self, paths: Sequence[str], preprocessing: Preprocessing) -> None:
+        self.paths = paths
+        self.transform = evaluation_transform(preprocessing)
+        self.at_least = preprocessing.resize_to
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self.transform(load_image(self.paths[index], at_least=self.at_least))
+        except DataError as error:
+            return Unreadable(str(error))
+
+
+def _collate_images(items: Sequence[Any]) -> tuple[Tensor, list[str | None]]:
+    reasons = [item.reason if isinstance(item, Unreadable) else None for item in items]
+    readable = [item for item in items if isinstance(item, Tensor)]
+    return torch.stack(readable) if readable else torch.empty(0), reasons
+
+
+def image_batches(
+    paths: Sequence[str], preprocessing: Preprocessing, batch_size: int, workers: int
+) -> Iterator[tuple[Tensor, list[str | None]]]:
+    """Images under the evaluation transform, in order: the readable ones of a batch, and for each path why not."""
+    loader: DataLoader[Any] = DataLoader(
+        _Images(paths, preprocessing),
+        batch_size=batch_size,
+        collate_fn=_collate_images,
+        num_workers=workers,
+    )
+    yield from loader

@@ -1,0 +1,84 @@
+"""From a decoded image to what the model sees. One evaluation transform for training, evaluate, predict and export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import InterpolationMode, v2
+
+Transform = Callable[[Image.Image], Tensor]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What a backbone expects of its input: stored with the model, shared by every verb."""
+
+    image_size: int
+    resize_to: int
+    interpolation: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def crop_ratio(self) -> float:
+        return self.image_size / self.resize_to
+
+
+def preprocessing_for(model_config: dict[str, Any], image_size: int, crop_ratio: float | None) -> Preprocessing:
+    """From a timm model's own data configuration; ``crop_ratio`` None: the backbone's."""
+    ratio = crop_ratio or float(model_config.get("crop_pct", 0.875))
+    return Preprocessing(
+        image_size=image_size,
+        resize_to=max(image_size, round(image_size / ratio)),
+        interpolation=str(model_config.get("interpolation", "bicubic")),
+        mean=tuple(float(value) for value in model_config["mean"]),
+        std=tuple(float(value) for value in model_config["std"]),
+    )
+
+
+def evaluation_transform(preprocessing: Preprocessing) -> Transform:
+    """Resize to a square, centre crop, normalise."""
+    transform: Transform = v2.Compose(
+        [_resize(preprocessing), v2.CenterCrop(preprocessing.image_size), *_tensor(preprocessing)]
+    )
+    return transform
+
+
+def training_transform(
+    preprocessing: Preprocessing, name: str = "paper", flip: bool = True, random_erasing: float = 0.0
+) -> Transform:
+    """``paper``: resize to a square, random crop, flip; stronger ones add a policy or crop at random scales."""
+    size, mode = preprocessing.image_size, InterpolationMode(preprocessing.interpolation)
+    if name == "none":
+        steps: list[Any] = [_resize(preprocessing), v2.CenterCrop(size)]
+    elif name == "resized_crop":
+        steps = [v2.RandomResizedCrop(size, interpolation=mode, antialias=True)]
+    else:
+        steps = [_resize(preprocessing), v2.RandomCrop(size)]
+    if flip and name != "none":
+        steps.append(v2.RandomHorizontalFlip())
+    policy = {"randaugment": v2.RandAugment, "autoaugment": v2.AutoAugment, "augmix": v2.AugMix}.get(name)
+    if policy is not None:
+        steps.append(policy(interpolation=InterpolationMode.BILINEAR))
+    erase = [v2.RandomErasing(random_erasing)] if random_erasing else []
+    transform: Transform = v2.Compose([*steps, *_tensor(preprocessing), *erase])
+    return transform
+
+
+def _resize(preprocessing: Preprocessing) -> v2.Resize:
+    side = preprocessing.resize_to
+    return v2.Resize((side, side), interpolation=InterpolationMode(preprocessing.interpolation), antialias=True)
+
+
+def _tensor(preprocessing: Preprocessing) -> list[Any]:
+    return [
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(list(preprocessing.mean), list(preprocessing.std)),
+        v2.ToPureTensor(),
+    ]

@@ -1,0 +1,43 @@
+"""Target labels, where they exist: read here and by ``evaluate``, shown beside everything, choosing nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from pmtrans.data.read import Target
+from pmtrans.evaluation.accuracy import measure_accuracy
+from pmtrans.evaluation.passes import Pass
+
+
+class _Evaluated(Protocol):
+    @property
+    def step(self) -> int: ...
+    @property
+    def target(self) -> Pass: ...
+
+
+class _Notes(Protocol):
+    def note(self, text: str) -> None: ...
+
+
+class Oracle:
+    """An observer of the loop: what it returns is logged, and nothing else sees it."""
+
+    def __init__(self, target: Target, reporter: _Notes, title: str) -> None:
+        assert target.labelled is not None
+        self.reporter, self.title = reporter, title
+        self.classes = target.labelled.classes
+        place = {path: index for index, path in enumerate(target.domain.paths)}
+        self._index = torch.tensor([place[path] for path in target.labelled.paths])
+        self._labels = torch.tensor(target.labelled.labels)
+
+    def __call__(self, evaluation: _Evaluated) -> dict[str, Any]:
+        predicted = evaluation.target.logits_MK.argmax(1).cpu()[self._index]
+        accuracy = measure_accuracy(predicted, self._labels, self.classes)
+        self.reporter.note(
+            f"{self.title}  step {evaluation.step}: {100 * accuracy.overall:.1f} % of the target right "
+            "(oracle, for show only)"
+        )
+        return {"oracle_accuracy": accuracy.overall, "oracle_per_class_mean": accuracy.per_class_mean}

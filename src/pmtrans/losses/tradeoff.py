@@ -1,0 +1,53 @@
+"""alpha: how much the cross entropy of the game weighs beside the classification loss.
+
+``learned``   homoscedastic-uncertainty form (Kendall et al., CVPR 2018): exp(-r) L + r, which cannot collapse to 0.
+``softplus``  the authors' code: softplus of a scalar trained by descent, one for each loss; it can only shrink.
+``ramp``      2 / (1 + exp(-10 p)) - 1 of the training's progress p (Ganin and Lempitsky, ICML 2015).
+``fixed``     a number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+TradeoffKind = Literal["learned", "ramp", "fixed", "softplus"]
+
+
+def ramp(progress: float) -> float:
+    """From 0 to 1 as progress goes from 0 to 1, steep in the beginning."""
+    return 2 / (1 + math.exp(-10 * progress)) - 1
+
+
+class Tradeoff(nn.Module):
+    """Weighs the parts of CE_{s,i,t}; ``value`` scales a ramp, and is the number for ``fixed``."""
+
+    def __init__(self, kind: TradeoffKind, value: float = 1.0) -> None:
+        super().__init__()
+        self.kind = kind
+        self.value = value
+        if kind == "learned":
+            self.log_variance = nn.Parameter(torch.tensor(-math.log(value)))
+        elif kind == "softplus":
+            self.raw = nn.Parameter(torch.full((2,), -2.0))
+
+    def alpha(self, progress: float) -> Tensor | float:
+        """The present weight, for the log."""
+        if self.kind == "learned":
+            return torch.exp(-self.log_variance.detach())
+        if self.kind == "softplus":
+            return F.softplus(self.raw.detach()).mean()
+        return self.value * (ramp(progress) if self.kind == "ramp" else 1.0)
+
+    def forward(self, feature_space: Tensor, label_space: Tensor, progress: float) -> Tensor:
+        """alpha (L_f + L_l), with the regulariser where alpha is learned."""
+        if self.kind == "learned":
+            return torch.exp(-self.log_variance) * (feature_space + label_space) + self.log_variance
+        if self.kind == "softplus":
+            weight = F.softplus(self.raw)
+            return weight[0] * feature_space + weight[1] * label_space
+        return self.alpha(progress) * (feature_space + label_space)

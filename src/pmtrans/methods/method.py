@@ -1,0 +1,149 @@
+"""The seam of a method: an ``nn.Module`` whose ``forward(batch, moment)`` returns a dict with ``"loss"``.
+
+A method says which players there are, what each owns, and in which direction it moves; the loop does the rest and
+knows no method by name. Whatever must survive a crash is a parameter or a buffer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from pmtrans.data.batch import Batch
+from pmtrans.model import Model
+
+
+class Options(BaseModel):
+    """The switches of a method, as they stand under ``method:`` in a configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where in the training a step is; every schedule is a function of it."""
+
+    step: int
+    steps: int
+    steps_per_epoch: int
+    phase: str = "joint"
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1."""
+        return self.step / max(1, self.steps)
+
+    @property
+    def starts_epoch(self) -> bool:
+        return self.step % self.steps_per_epoch == 0
+
+
+@dataclass(frozen=True)
+class Player:
+    """Parameters that move together. ``learning_rate`` None: ``ratio`` times the run's own rate."""
+
+    name: str
+    parameters: tuple[tuple[str, nn.Parameter], ...]
+    ratio: float = 1.0
+    learning_rate: float | None = None
+    ascends: bool = False
+    decays: bool = True
+
+
+@dataclass(frozen=True)
+class TargetPass:
+    """The whole target under the evaluation transform: no labels."""
+
+    features_MF: Tensor
+    logits_MK: Tensor
+
+
+@dataclass(frozen=True)
+class SourcePass:
+    """The training part of the source under the evaluation transform, with its labels."""
+
+    features_NF: Tensor
+    logits_NK: Tensor
+    labels_N: Tensor
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a method may know about the data before training."""
+
+    classes: int
+    source_images: int
+    target_images: int
+
+
+@dataclass
+class Context:
+    """What the loop offers between steps: passes over the data are made only when asked for."""
+
+    target_pass: Callable[[], TargetPass]
+    source_pass: Callable[[], SourcePass] | None = None
+    metrics: dict[str, Tensor | float] = field(default_factory=dict)
+
+
+def named(module: nn.Module, prefix: str) -> tuple[tuple[str, nn.Parameter], ...]:
+    """Trainable parameters with their full names."""
+    return tuple((f"{prefix}.{name}", p) for name, p in module.named_parameters() if p.requires_grad)
+
+
+class Method(nn.Module, ABC):
+    """One way to train a model on a labelled source and an unlabelled target."""
+
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    year: ClassVar[int]
+    needs: ClassVar[str]  # what a step costs, in words: passes, extra networks, memory
+    uses_source: ClassVar[bool] = True
+    uses_target: ClassVar[bool] = True
+    chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
+    phases: ClassVar[dict[str, tuple[str, ...] | None]] = {"joint": None}  # phase -> players that move; None: all
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    @abstractmethod
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        """One step's loss under ``"loss"``, and its parts for the log."""
+
+    def players(self, head_ratio: float) -> list[Player]:
+        """Feature extractor and classifier; methods add their own."""
+        return [
+            Player("feature_extractor", named(self.model.backbone, "model.backbone")),
+            Player("classifier", named(self.model.head, "model.head"), ratio=head_ratio),
+        ]
+
+    def before_step(self, moment: Moment, context: Context) -> None:
+        """Between steps: refresh pseudo labels, restore a snapshot, and the like."""
+
+    def choose_pairs(self, moment: Moment, context: Context) -> Tensor:
+        """(source index, target index) in the order of use for the epoch, P x 2; used again from the top when short.
+
+        Called at each start of an epoch, and again in its midst when a run is continued there: what was chosen at
+        the start must then be given back, so it is kept in a buffer.
+        """
+        raise NotImplementedError
+
+    def after_step(self, moment: Moment) -> None:
+        """After the optimiser moved: project, average."""
+
+    def state(self) -> dict[str, Tensor | float]:
+        """Slow quantities for the log (concentrations, alpha)."""
+        return {}
+
+
+def check_players(players: Iterable[Player], module: nn.Module) -> None:
+    """Every trainable parameter belongs to exactly one player."""
+    owned = [id(p) for player in players for _, p in player.parameters]
+    trainable = {id(p) for p in module.parameters() if p.requires_grad}
+    assert len(owned) == len(set(owned)), "a parameter belongs to two players"
+    assert set(owned) == trainable, "a trainable parameter belongs to no player"

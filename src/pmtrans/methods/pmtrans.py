@@ -1,0 +1,182 @@
+"""PMTrans (Zhu, Bai, Wang: Patch-Mix Transformer for Unsupervised Domain Adaptation, CVPR 2023).
+
+Three players on one objective J = L_cls + alpha (L_f + L_l): feature extractor F and classifier C descend, the Beta
+of PatchMix (P) ascends. Shapes: B pairs, N patches, D token width, F feature width, K classes, M target images.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pmtrans.backbones.backbone import Encoding
+from pmtrans.data.batch import Batch
+from pmtrans.losses import (
+    Tradeoff,
+    classification_loss,
+    identity_similarity,
+    label_similarity,
+    mixup_feature_loss,
+    mixup_label_loss,
+)
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.mixing import MIXINGS, LearnableBeta, Mixed, label_weights, uniform_scores
+from pmtrans.model import Model
+from pmtrans.pseudo_labels import NeighbourBank, kmeans_pseudo_labels
+
+
+class PMTrans(Method):
+    """The min-max cross-entropy game of the paper."""
+
+    title = "PMTrans"
+    paper = "Patch-Mix Transformer for Unsupervised Domain Adaptation: A Game Perspective"
+    year = 2023
+    needs = "one pass of 3B; one pass over the target per epoch"
+
+    pseudo_labels_M: Tensor
+
+    def __init__(self, model: Model, options: PMTransOptions, sizes: Sizes) -> None:
+        super().__init__(model)
+        self.options = options
+        beta = LearnableBeta(options.beta_start, options.beta_floor, options.beta_ceiling)
+        beta.requires_grad_(options.beta != "fixed")
+        self.mixing = MIXINGS[options.mixing](beta, model.backbone.grid)
+        self.tradeoff = Tradeoff(options.alpha, options.alpha_value)
+        self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
+        self.bank = (
+            NeighbourBank(sizes.target_images, model.backbone.features, sizes.classes)
+            if options.pseudo_labels == "neighbours"
+            else None
+        )
+
+    def players(self, head_ratio: float) -> list[Player]:
+        ascends = self.options.beta == "ascend"
+        rate = self.options.beta_learning_rate
+        return [
+            *super().players(head_ratio),
+            Player("patchmix", named(self.mixing, "mixing"), head_ratio, rate, ascends=ascends, decays=False),
+            Player("tradeoff", named(self.tradeoff, "tradeoff"), head_ratio, decays=False),
+        ]
+
+    def first_step(self, moment: Moment) -> int:
+        """Where the game begins; before it, a short source-only warm-up makes pseudo labels worth having."""
+        return round(self.options.warmup * moment.steps)
+
+    def before_step(self, moment: Moment, context: Context) -> None:
+        first = moment.step == self.first_step(moment)
+        refresh = self.options.refresh_steps
+        due = moment.starts_epoch if refresh is None else moment.step % refresh == 0
+        if moment.step < self.first_step(moment) or not (first or (due and self.bank is None)):
+            return
+        target = context.target_pass()
+        probabilities_MK = target.logits_MK.float().softmax(1)
+        if self.bank is not None:
+            self.bank.fill(target.features_MF, probabilities_MK)
+        labels_M = kmeans_pseudo_labels(target.features_MF, probabilities_MK)
+        if not first:
+            context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
+        self.pseudo_labels_M.copy_(labels_M)
+
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
+        if moment.step < self.first_step(moment):
+            loss = self._classification(self.model(batch.source_images), batch)
+            return {"loss": loss, "classification": loss.detach()}
+        pseudo_labels, confidence = self._pseudo_labels(batch)
+
+        backbone, head = self.model.backbone, self.model.head
+        source_BND, target_BND = backbone.embed(torch.cat([batch.source_images, batch.target_images])).chunk(2)
+        mixed = self._mix(source_BND, target_BND)
+        tokens_3BND = torch.cat([source_BND, target_BND, mixed.tokens_BND])
+        pairs = len(source_BND)
+        scored = 0 if self.options.attention == "uniform" else 2 * pairs
+        s, t, i = backbone.encode(tokens_3BND, scored).split(pairs)  # one pass of 3B
+        w_s, w_t = self._label_weights(mixed, s, t, batch.source_labels, pseudo_labels)
+
+        logits_s, logits_i = head(torch.cat([s.features_BF, i.features_BF])).chunk(2)
+        classification = self._classification(logits_s, batch)
+        zero = classification.new_zeros(())
+        feature_space = (
+            self._feature_space(s, t, i, batch, pseudo_labels, w_s, w_t) if self.options.feature_loss else zero
+        )
+        label_space = (
+            mixup_label_loss(logits_i, batch.source_labels, pseudo_labels, w_s, w_t, confidence)
+            if self.options.label_loss
+            else zero
+        )
+        game = self.tradeoff(feature_space, label_space, moment.progress)
+        return {
+            "loss": classification + game,  # J
+            "classification": classification.detach(),
+            "feature_space": feature_space.detach(),
+            "label_space": label_space.detach(),
+            "cross_entropy": (feature_space + label_space).detach(),  # CE_{s,i,t}
+            "alpha": torch.as_tensor(self.tradeoff.alpha(moment.progress)),
+            "label_weight_mean": w_s.detach().mean(),
+            "label_weight_spread": w_s.detach().std(unbiased=False),
+        }
+
+    def _classification(self, logits_BK: Tensor, batch: Batch) -> Tensor:
+        return classification_loss(logits_BK, batch.source_labels, self.options.label_smoothing)
+
+    def _mix(self, source_BND: Tensor, target_BND: Tensor) -> Mixed:
+        if self.options.ratio_weighs == "source":
+            return self.mixing(source_BND, target_BND)  # type: ignore[no-any-return]
+        mixed = self.mixing(target_BND, source_BND)
+        return Mixed(mixed.tokens_BND, 1 - mixed.ratio_BN)
+
+    def _label_weights(
+        self, mixed: Mixed, s: Encoding, t: Encoding, labels: Tensor, pseudo_labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        even_BN = uniform_scores(mixed.ratio_BN)
+        if self.options.attention == "uniform":
+            return label_weights(mixed.ratio_BN, even_BN, even_BN)
+        source_BN = self.model.backbone.attention_scores(s, self.model.head, labels)
+        if self.options.attention == "softmaxed":
+            return label_weights(mixed.ratio_BN, source_BN.softmax(1), even_BN)
+        target_BN = self.model.backbone.attention_scores(t, self.model.head, pseudo_labels)
+        return label_weights(mixed.ratio_BN, source_BN, target_BN)
+
+    def _feature_space(
+        self,
+        s: Encoding,
+        t: Encoding,
+        i: Encoding,
+        batch: Batch,
+        pseudo_labels: Tensor,
+        w_s: Tensor,
+        w_t: Tensor,
+    ) -> Tensor:
+        by_label = label_similarity(batch.source_labels, self.options.positives)
+        by_target = (
+            label_similarity(pseudo_labels, self.options.positives)
+            if self.options.class_information
+            else identity_similarity(pseudo_labels)
+        )
+        return mixup_feature_loss(
+            i.features_BF,
+            s.features_BF,
+            t.features_BF,
+            by_label,
+            by_target,
+            w_s,
+            w_t,
+            self.options.temperature,
+        )
+
+    def _pseudo_labels(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        if self.bank is None:
+            return self.pseudo_labels_M[batch.target_index], None
+        was_training = self.model.training
+        self.model.eval()
+        with torch.no_grad():  # the authors' code pays an extra evaluation pass of B each step
+            features_BF, logits_BK = self.model.features_and_logits(batch.target_images)
+        self.model.train(was_training)
+        return self.bank.label(batch.target_index, features_BF, logits_BK.float().softmax(1))
+
+    def after_step(self, moment: Moment) -> None:
+        self.mixing.beta.project()
+
+    def state(self) -> dict[str, Tensor | float]:
+        b, g = self.mixing.beta.concentrations().detach()
+        return {"beta_b": b, "beta_g": g}

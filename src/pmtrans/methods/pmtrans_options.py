@@ -1,0 +1,78 @@
+"""The switches of PMTrans: every ablation of the paper is a configuration of these."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from pmtrans.losses.mixup_feature import Positives
+from pmtrans.losses.tradeoff import TradeoffKind
+from pmtrans.methods.method import Options
+
+REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs from the paper
+    "beta": "descend",
+    "beta_start": (1.3133, 1.3133),
+    "beta_floor": 0.0,
+    "beta_learning_rate": None,
+    "ratio_weighs": "target",
+    "attention": "softmaxed",
+    "positives": "sum",
+    "alpha": "softplus",
+    "pseudo_labels": "neighbours",
+    "head": "mlp",
+    "warmup": 0.0,
+}
+
+
+class PMTransOptions(Options):
+    """``preset`` fills in what is not given: ``paper`` (our reading) or ``reference`` (the authors' code)."""
+
+    preset: Literal["paper", "reference"] = Field("paper", description="paper or reference")
+    head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
+    warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before the game")
+    mixing: Literal["patchmix", "mixup", "cutmix"] = Field("patchmix", description="how the two domains are mixed")
+    beta: Literal["ascend", "descend", "fixed"] = Field(
+        "ascend", description="how player P moves; also fixed(b,g) for a fixed Beta of these concentrations"
+    )
+    beta_start: tuple[float, float] = Field((1.0, 1.0), description="first concentrations b, g")
+    beta_floor: float = Field(0.3, ge=0, description="lower bound of both concentrations")
+    beta_ceiling: float = Field(5.0, gt=0, description="upper bound of both concentrations")
+    beta_learning_rate: float | None = Field(3e-3, gt=0, description="P's own rate; null: the classifier's")
+    ratio_weighs: Literal["source", "target"] = Field("source", description="whose weight the Beta sample is")
+    attention: Literal["scores", "uniform", "softmaxed"] = Field(
+        "scores",
+        description="patch weights for labels; softmaxed: the authors' code (source softmaxed twice, target even)",
+    )
+    feature_loss: bool = Field(True, description="mixup loss in the feature space")
+    label_loss: bool = Field(True, description="mixup loss in the label space")
+    class_information: bool = Field(False, description="target label similarity from pseudo labels, not identity")
+    temperature: float = Field(1.0, gt=0, description="temperature of the cosine similarities")
+    positives: Positives = Field("mean", description="rows of label similarity: mean (sum to 1) or sum")
+    alpha: TradeoffKind = Field("learned", description="weight of the game: learned, ramp, fixed, softplus")
+    alpha_value: float = Field(1.0, gt=0, description="start of learned, top of ramp, value of fixed")
+    pseudo_labels: Literal["kmeans", "neighbours"] = Field("kmeans", description="where target labels come from")
+    refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        given = {**(REFERENCE if given.get("preset") == "reference" else {}), **given}
+        fixed = re.fullmatch(r"fixed\(\s*([\d.]+)\s*,\s*([\d.]+)\s*\)", str(given.get("beta", "")))
+        if fixed:
+            given |= {"beta": "fixed", "beta_start": (float(fixed[1]), float(fixed[2]))}
+        return given
+
+    @model_validator(mode="after")
+    def _range(self) -> PMTransOptions:
+        for value in self.beta_start:
+            if not self.beta_floor < value < self.beta_ceiling:
+                raise ValueError(
+                    f"beta_start {value} is not between beta_floor {self.beta_floor} "
+                    f"and beta_ceiling {self.beta_ceiling}"
+                )
+        return self

@@ -1,0 +1,46 @@
+"""Player P: the learnable Beta distribution that the mixing ratios are drawn from.
+
+Two numbers, the concentrations (b, g). They move by projected gradient ascent on the cross entropy: an unbounded
+ascent drives both towards 0 (masks of zeros and ones), so the range is closed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributions import Beta
+
+
+def softplus_inverse(value: float) -> float:
+    """x such that softplus(x) = value."""
+    return value + math.log(-math.expm1(-value))
+
+
+class LearnableBeta(nn.Module):
+    """Beta(b, g) with b, g = floor + softplus(raw), kept in [floor, ceiling]; samples are reparameterised."""
+
+    def __init__(self, start: tuple[float, float], floor: float, ceiling: float) -> None:
+        super().__init__()
+        self.floor = floor
+        self.ceiling = ceiling
+        self.raw = nn.Parameter(torch.tensor([softplus_inverse(value - floor) for value in start]))
+        self._lowest = softplus_inverse(0.02)  # the softplus saturates below: the way back would take for ever
+
+    def concentrations(self) -> Tensor:
+        """(b, g) in float32, differentiable."""
+        return self.floor + F.softplus(self.raw.float())
+
+    def sample(self, shape: tuple[int, ...]) -> Tensor:
+        """Ratios in float32 whatever the autocast; gradients reach both concentrations."""
+        with torch.autocast(self.raw.device.type, enabled=False):
+            b, g = self.concentrations()
+            ratios: Tensor = Beta(b, g).rsample(shape)
+            return ratios
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Back into the closed range after a step."""
+        self.raw.clamp_(self._lowest, softplus_inverse(self.ceiling - self.floor))

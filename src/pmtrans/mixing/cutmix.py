@@ -1,0 +1,32 @@
+"""CutMix (Yun et al., ICCV 2019) on the patch grid: a box of the target pasted into the source."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pmtrans.mixing.mixing import Mixing
+
+
+class CutMix(Mixing):
+    """The box covers 1 - lambda of the image, lambda ~ Beta(b, g); its patches have ratio 0, the others 1.
+
+    Whether a patch is inside has no gradient, so the Beta learns nothing here; the ratio is the real share.
+    """
+
+    def ratios(self, pairs: int) -> Tensor:
+        height, width = self.grid
+        source_share_B = self.beta.sample((pairs,)).detach()
+        side_B = (1 - source_share_B).sqrt()  # CutMix: the box has the image's aspect
+        device = source_share_B.device
+        inside_BHW = _span(side_B * height, height, device)[:, :, None] & _span(side_B * width, width, device)[:, None]
+        return (~inside_BHW).flatten(1).float()
+
+
+def _span(length_B: Tensor, cells: int, device: torch.device) -> Tensor:
+    """A run of about ``length`` cells at a random centre, cut off at the border: mask_B(cells)."""
+    centre_B = torch.rand(len(length_B), device=device) * cells
+    low_B1 = (centre_B - length_B / 2).round().clamp(0, cells)[:, None]
+    high_B1 = (centre_B + length_B / 2).round().clamp(0, cells)[:, None]
+    cell = torch.arange(cells, device=device)
+    return (cell >= low_B1) & (cell < high_B1)

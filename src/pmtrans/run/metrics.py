@@ -1,0 +1,55 @@
+"""``metrics.jsonl``: one JSON object a line, appended as training goes, cut back when a run is continued."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pmtrans.run.files import write_text
+
+TIMES = ("seconds", "images_per_second", "waiting_share")  # what may differ between a run and its repetition
+
+
+class MetricsLog:
+    """Appends lines; a line that a crash cut in half is dropped when the log is opened again."""
+
+    def __init__(self, path: Path, last_step: int = -1) -> None:
+        """Keep what was logged up to ``last_step``: what came after it will be done, and logged, again."""
+        self.path = path
+        kept = [line for line in read_metrics(path) if line["step"] <= last_step]
+        write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        clean = {name: _plain(value) for name, value in values.items()}
+        self._file.write(json.dumps({"step": step, **clean}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; a broken last line is what a crash leaves and is passed over."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

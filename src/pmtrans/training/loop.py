@@ -1,0 +1,243 @@
+"""The loop: read a batch, forward, backward, clip, step the players, log; between epochs evaluate and save.
+
+It knows no method by name. Data order, augmentation, schedules and random numbers are functions of seed and step,
+so a run that is continued from a checkpoint is the run that was never interrupted, bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from pmtrans.config import Config
+from pmtrans.data.batch import Batch
+from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.loader import pair_batches
+from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
+from pmtrans.data.transforms import Preprocessing, training_transform
+from pmtrans.evaluation.passes import Pass, run_pass
+from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass
+from pmtrans.run.metrics import MetricsLog
+from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
+from pmtrans.training.failure import stop_if_not_finite
+from pmtrans.training.players import create_optimiser, descending, rest, set_learning_rates
+from pmtrans.training.progress import Reporter
+from pmtrans.training.saver import Saver
+from pmtrans.training.signals import StopRequest
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained on. The target has no labels here."""
+
+    source: LabelledDomain
+    holdout: LabelledDomain
+    source_sample: LabelledDomain  # a few training images, for validators that compare with them
+    target: Domain
+    preprocessing: Preprocessing
+    batch_size: int
+
+    def steps(self, config: Config) -> tuple[int, int]:
+        """(all steps, steps of an epoch)."""
+        epoch = steps_per_epoch(len(self.source), len(self.target), self.batch_size * config.train.accumulate)
+        return min(config.train.epochs * epoch, config.train.max_steps or config.train.epochs * epoch), epoch
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known about the model at one moment, without target labels."""
+
+    step: int
+    target: Pass
+    holdout: Pass | None
+    source_sample: Pass | None
+
+
+Observer = Callable[[Evaluation], dict[str, Any]]
+
+
+@dataclass
+class Loop:
+    """One training of one method, from a snapshot or from the start, to the end."""
+
+    title: str
+    method: Method
+    task: Task
+    config: Config
+    folder: Path
+    accelerator: Accelerator
+    reporter: Reporter
+    stop: StopRequest
+    observers: list[Observer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.steps, self.epoch = self.task.steps(self.config)
+        self.evaluations: list[dict[str, Any]] = []
+        self._passes: dict[str, tuple[int, Pass]] = {}
+        self.module: Any = self.method.to(self.accelerator.device)
+        self.optimiser = create_optimiser(self.method, self.config.train)
+        self.module = self.accelerator.prepare(self.module)
+        self.seconds = 0.0
+        self.step = 0
+        self._rate = self._waiting_share = 0.0
+        self._news = False
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Go on from a checkpoint."""
+        restore_snapshot(snapshot, self.method, self.optimiser)
+        self.step, self.seconds, self.evaluations = (
+            snapshot.step,
+            snapshot.seconds,
+            list(snapshot.evaluations),
+        )
+
+    def fit(self) -> None:
+        """Train to the last step; evaluated and saved on the way."""
+        log = MetricsLog(self.folder / "metrics.jsonl", last_step=self.step)
+        saver = Saver(self.folder / "checkpoints", self.config.train.keep_checkpoints)
+        started = time.monotonic() - self.seconds
+        self.reporter.start(self.title, self.step, self.steps)
+        self.method.train()
+        try:
+            for batches in self._steps_of_batches():
+                values = self._one_step(batches)
+                self.step += 1
+                self.seconds = time.monotonic() - started
+                self.reporter.step(self.step, self._rate)
+                if self.step % self.config.train.log_every == 0 or self.step in (1, self.steps) or self._news:
+                    plain = {name: _number(value) for name, value in values.items()}
+                    plain |= {"seconds": round(self.seconds, 3), "images_per_second": self._rate}
+                    plain |= {"waiting_share": self._waiting_share}
+                    log.write(self.step, {"epoch": (self.step - 1) // self.epoch, **plain})
+                    self.reporter.values(self.step, plain)
+                if self.step % (self.config.train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
+                    self._evaluate(log)
+                    saver.save(self._snapshot())
+                if self.stop.signal is not None:
+                    saver.wait()
+                    saver.save(self._snapshot())
+                    saver.wait()
+                    self.stop.check()
+            saver.wait()
+        finally:
+            self.reporter.stop()
+            log.close()
+
+    def _steps_of_batches(self) -> Iterator[list[Batch]]:
+        """For each remaining step its micro-batches, loaded ahead by the workers."""
+        data, train, task = self.config.data, self.config.train, self.task
+        transform = training_transform(task.preprocessing, data.augmentation, data.flip, data.random_erasing)
+        on_gpu = self.accelerator.device.type == "cuda"
+        at_least = task.preprocessing.resize_to
+        while self.step < self.steps:
+            sampler = self._sampler()
+            batches = pair_batches(
+                task.source, task.target, transform, sampler, self.config.seed, at_least, data.workers, on_gpu
+            )
+            for _ in range(len(sampler) // train.accumulate):
+                begin = time.monotonic()
+                micro = [next(batches) for _ in range(train.accumulate)]
+                waited = time.monotonic() - begin
+                yield [batch.to(self.accelerator.device) for batch in micro]
+                took = time.monotonic() - begin
+                self._rate = sum(len(b.source_index) + len(b.target_index) for b in micro) / took
+                self._waiting_share = waited / took
+
+    def _sampler(self) -> PairSampler | ChosenPairs:
+        """What comes next: both streams to the end, or the rest of this epoch where the method chooses the pairs."""
+        size, times, task = self.task.batch_size, self.config.train.accumulate, self.task
+        if self.method.chooses_pairs:
+            epoch, place = divmod(self.step, self.epoch)
+            last = min(self.epoch, self.steps - epoch * self.epoch)
+            moment = Moment(self.step, self.steps, self.epoch)
+            pairs = self.method.choose_pairs(moment, Context(self.target_pass, self.source_pass)).tolist()
+            return ChosenPairs(tuple((s, t) for s, t in pairs), epoch, size, place * times, last * times)
+        streams = []
+        if self.method.uses_source:
+            streams.append(Stream(self.config.seed, "source", len(task.source)))
+        if self.method.uses_target:
+            streams.append(Stream(self.config.seed, "target", len(task.target)))
+        return PairSampler(tuple(streams), size, self.step * times, self.steps * times)
+
+    def _one_step(self, batches: list[Batch]) -> dict[str, Any]:
+        moment = Moment(self.step, self.steps, self.epoch)
+        context = Context(self.target_pass, self.source_pass)
+        self.method.before_step(moment, context)
+        self._news = bool(context.metrics)  # what happens once an epoch is logged at the step it happens
+        torch.manual_seed(random_seed(self.config.seed, "step", self.step))
+        rates = set_learning_rates(self.optimiser.param_groups, self.config.train, self.step, self.steps)
+        values: dict[str, Any] = {}
+        for phase, movers in self.method.phases.items():
+            moment = Moment(self.step, self.steps, self.epoch, phase)
+            parts: dict[str, Tensor | float] = {}
+            for batch in batches:
+                with self.accelerator.autocast():
+                    outputs = self.module(batch, moment)
+                self.accelerator.backward(outputs["loss"] / len(batches))
+                for name, value in outputs.items():
+                    parts[name] = parts.get(name, 0.0) + value.detach() / len(batches)
+            rest(self.optimiser.param_groups, movers)
+            norm = torch.nn.utils.clip_grad_norm_(
+                descending(self.optimiser.param_groups), self.config.train.clip or float("inf")
+            )
+            parts["gradient_norm"] = norm
+            stop_if_not_finite(self.folder, self.step, batches, {**parts, **self.method.state()}, rates)
+            self.optimiser.step()
+            self.optimiser.zero_grad(set_to_none=True)
+            values |= parts
+        self.method.after_step(moment)
+        return {**values, **context.metrics, **self.method.state(), **rates}
+
+    def target_pass(self) -> TargetPass:
+        """The whole target under the model as it is now; made once per step at most."""
+        result = self._pass("target", self.task.target)
+        return TargetPass(result.features_MF, result.logits_MK)
+
+    def source_pass(self) -> SourcePass:
+        """The same for the training part of the source."""
+        result = self._pass("source", self.task.source)
+        labels_N = torch.tensor(self.task.source.labels, device=result.logits_MK.device)
+        return SourcePass(result.features_MF, result.logits_MK, labels_N)
+
+    def _pass(self, name: str, domain: Domain) -> Pass:
+        at, result = self._passes.get(name, (-1, None))
+        if at == self.step and result is not None:
+            return result
+        result = run_pass(
+            self.method.model,
+            domain.paths,
+            self.task.preprocessing,
+            2 * self.task.batch_size,
+            self.config.data.workers,
+            self.accelerator.autocast,
+        )
+        self._passes[name] = (self.step, result)
+        return result
+
+    def evaluation(self) -> Evaluation:
+        """What is known about the model as it is now."""
+        holdout = self._pass("holdout", self.task.holdout) if len(self.task.holdout) else None
+        sample = self._pass("source_sample", self.task.source_sample) if holdout is not None else None
+        return Evaluation(self.step, self._pass("target", self.task.target), holdout, sample)
+
+    def _evaluate(self, log: MetricsLog) -> None:
+        evaluation = self.evaluation()
+        values: dict[str, Any] = {}
+        for observe in self.observers:
+            values |= observe(evaluation)
+        self.evaluations.append({"step": self.step, **{name: _number(value) for name, value in values.items()}})
+        log.write(self.step, {"event": "evaluation", **values})
+
+    def _snapshot(self) -> Snapshot:
+        return take_snapshot(self.step, self.method, self.optimiser, self.seconds, self.evaluations)
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) else value

@@ -1,0 +1,62 @@
+"""The players as parameter groups of one AdamW: who moves, how fast, and in which direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from pmtrans.config import TrainConfig
+from pmtrans.methods.method import Method, Player, check_players
+from pmtrans.training.schedule import learning_rate_factor
+
+
+def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
+    """One group per player and decay; ``maximize`` for a player that ascends, so no gradient reversal is needed."""
+    players = method.players(config.head_ratio)
+    check_players(players, method)
+    groups = [group for player in players for group in _groups(player, config)]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.999), fused=True)
+
+
+def _groups(player: Player, config: TrainConfig) -> list[dict[str, Any]]:
+    rate = player.learning_rate if player.learning_rate is not None else config.learning_rate * player.ratio
+    matrices = [(name, p) for name, p in player.parameters if player.decays and p.ndim > 1]
+    others = [(name, p) for name, p in player.parameters if not (player.decays and p.ndim > 1)]
+    return [
+        {
+            "player": player.name,
+            "names": [name for name, _ in members],
+            "params": [parameter for _, parameter in members],
+            "lr": rate,
+            "base_rate": rate,
+            "weight_decay": decay,
+            "maximize": player.ascends,
+        }
+        for members, decay in ((matrices, config.weight_decay), (others, 0.0))
+        if members
+    ]
+
+
+def set_learning_rates(groups: list[dict[str, Any]], config: TrainConfig, step: int, steps: int) -> dict[str, float]:
+    """Set the rates of this step, returned by player for the log; a rate of a player's own follows the same curve."""
+    factor = learning_rate_factor(config.schedule, step, steps, config.warmup_steps)
+    for group in groups:
+        group["lr"] = group["base_rate"] * factor
+    return {f"learning_rate.{group['player']}": group["lr"] for group in groups}
+
+
+def descending(groups: list[dict[str, Any]]) -> list[nn.Parameter]:
+    """Parameters whose gradients are clipped: those of the players that minimise."""
+    return [p for group in groups if not group["maximize"] for p in group["params"]]
+
+
+def rest(groups: list[dict[str, Any]], movers: tuple[str, ...] | None) -> None:
+    """Players that do not move in this phase lose their gradients; the optimiser passes over them."""
+    if movers is None:
+        return
+    for group in groups:
+        if group["player"] not in movers:
+            for parameter in group["params"]:
+                parameter.grad = None

@@ -1,0 +1,83 @@
+"""What a person sees while training: a bar with rate and time left on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+SHOWN = {"loss": "loss", "cross_entropy": "CE", "beta_b": "b", "beta_g": "g"}
+
+
+class Reporter:
+    """Messages go to stderr, so that stdout stays clean for results."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, quiet=quiet)
+        self.live = self.console.is_terminal and not quiet
+        self._bar: Progress | None = None
+        self._last_line = 0.0
+
+    def note(self, text: str) -> None:
+        """One line, shown as it is (markup in names from outside means nothing)."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        self.console.print("warning: " + text, markup=False, style="yellow", soft_wrap=True)
+
+    def start(self, title: str, step: int, steps: int) -> None:
+        self._title, self._steps = title, steps
+        if not self.live:
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+        )
+        self._bar = Progress(
+            *columns,
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[said]}"),
+            console=self.console,
+        )
+        self._task = self._bar.add_task(title, total=steps, completed=step, said="", rate="")
+        self._bar.start()
+
+    def step(self, step: int, rate: float) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, rate=f"{rate:.0f} img/s" if rate else "")
+
+    def values(self, step: int, values: Mapping[str, Any]) -> None:
+        """Numbers that were just logged; in a pipe a line every few seconds at most."""
+        said = "  ".join(
+            f"{short} {values[name]:.3f}" for name, short in SHOWN.items() if isinstance(values.get(name), float)
+        )
+        if self._bar is not None:
+            self._bar.update(self._task, said=said)
+        elif time.monotonic() - self._last_line > 5 or step >= self._steps:
+            self._last_line = time.monotonic()
+            rate = values.get("images_per_second") or 0
+            self.note(f"{self._title}  step {step}/{self._steps}  {said}  {rate:.0f} img/s")
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def is_notebook() -> bool:
+    """Whether this runs inside IPython."""
+    return "ipykernel" in sys.modules

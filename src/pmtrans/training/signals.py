@@ -1,0 +1,48 @@
+"""SIGINT and SIGTERM: finish the step and save; a second one stops at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(Exception):
+    """Training stopped by a signal, with everything saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class StopRequest:
+    """Set by a signal, read by the loop between steps."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise Interrupted(number)  # the second time: at once; what was saved before stays whole
+        self.signal = number
+
+    def check(self) -> None:
+        if self.signal is not None:
+            raise Interrupted(self.signal)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Listen while the block runs; only the main thread can (a notebook's may, a worker thread may not)."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

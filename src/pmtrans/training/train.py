@@ -1,0 +1,241 @@
+"""From a configuration to a finished run folder: data, model, baseline, adaptation, summary."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import timm.data
+import torch
+from accelerate import Accelerator
+
+from pmtrans.backbones.create import create_backbone
+from pmtrans.config import Config
+from pmtrans.data.domain import LabelledDomain
+from pmtrans.data.holdout import sample_domain, split_holdout
+from pmtrans.data.read import Target, read_source, read_target
+from pmtrans.data.readable import fast_check, keep_readable
+from pmtrans.data.transforms import preprocessing_for
+from pmtrans.errors import ConfigError, DataError, one_line
+from pmtrans.evaluation.oracle import Oracle
+from pmtrans.inference.model_folder import TrainedModel, save_model
+from pmtrans.methods import METHODS, Method, Sizes
+from pmtrans.model import Model
+from pmtrans.run.files import write_atomically, write_json
+from pmtrans.run.folder import Opened, RunFolder, fingerprint, open_run, prepare
+from pmtrans.run.lock import run_lock
+from pmtrans.run.summary import Summary, read_summary
+from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.estimate import estimate_accuracy
+from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.judge import Judge, write_evidence
+from pmtrans.selection.verdict import verdict
+from pmtrans.training.checkpoint import BrokenCheckpoint, checkpoints, load_snapshot
+from pmtrans.training.loop import Loop, Task
+from pmtrans.training.progress import Reporter
+from pmtrans.training.signals import StopRequest, stop_on_signals
+
+
+@dataclass(frozen=True)
+class Data:
+    """Both domains as read, the source split; target labels stay in ``target.labelled``, for the oracle only."""
+
+    source: LabelledDomain
+    holdout: LabelledDomain
+    target: Target
+
+
+def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False) -> Summary:
+    """Train, or go on with, the run in ``out``."""
+    data = read_data(config, reporter)
+    folder = RunFolder(out)
+    prepare(folder, overwrite)
+    with run_lock(out), stop_on_signals() as stop:
+        state = open_run(folder, config, fingerprint(data.source, data.target.domain))
+        if state is Opened.FINISHED:
+            reporter.note(f"Run {one_line(out)} is finished already.")
+            return read_summary(folder.summary)
+        write_json(folder.classes, list(data.source.classes))
+        return _train_both(config, folder, data, reporter, stop)
+
+
+def read_data(config: Config, reporter: Reporter) -> Data:
+    """Both domains; everything that a user can get wrong with data is said before the first step."""
+    settings = config.data
+    if settings.source is None or settings.target is None:
+        raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
+    columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
+    source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
+    target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
+    source, target = _readable(source, target, settings.on_bad_image, reporter)
+    if len(target.domain) < 2:
+        raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image is too few to adapt to.")
+    training, holdout = split_holdout(source, settings.holdout, config.seed)
+    return Data(training, holdout, target)
+
+
+def _readable(
+    source: LabelledDomain, target: Target, on_bad_image: str, reporter: Reporter
+) -> tuple[LabelledDomain, Target]:
+    """Decided before the first step, so that the order of data stays fixed."""
+    bad, warnings = fast_check(source, target)
+    for warning in warnings:
+        reporter.warn(warning)
+    if not bad:
+        return source, target
+    shown = "; ".join(f"{one_line(one.path)}: {one.reason}" for one in bad[:3])
+    if on_bad_image == "error":
+        raise DataError(
+            f"{len(bad)} images cannot be read ({shown}{'; ...' if len(bad) > 3 else ''}). "
+            "Mend or remove them, or train without them: data.on_bad_image=skip."
+        )
+    reporter.warn(f"{len(bad)} unreadable images are left out: {shown}{'; ...' if len(bad) > 3 else ''}")
+    labelled = keep_readable(target.labelled, bad) if target.labelled else None
+    return keep_readable(source, bad), replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
+
+
+def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporter, stop: StopRequest) -> Summary:
+    begin = time.monotonic()
+    name = config.method["name"]
+    baseline = None
+    if config.train.baseline and name != "source_only":
+        plain = config.model_copy(update={"method": _baseline_switches(config)})
+        baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop)
+    adapted = _train_one(name, config, folder.path, data, reporter, stop, baseline.evidence if baseline else None)
+    summary = _summarise(name, baseline, adapted)
+    write_json(folder.summary, summary.to_json())
+    reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
+    return summary
+
+
+def _summarise(name: str, baseline: _Trained | None, adapted: _Trained) -> Summary:
+    only = adapted if name == "source_only" else baseline
+    oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
+    estimate = judged = None
+    if adapted.evidence is not None:
+        estimate = estimate_accuracy(adapted.evidence, baseline.evidence if baseline else None)
+        judged = verdict(baseline.evidence, adapted.evidence) if baseline and baseline.evidence else None
+    return Summary(
+        method=name,
+        source_only=only.accuracy if only else None,
+        adapted=adapted.accuracy,
+        last=oracle[-1] if oracle else None,
+        oracle=max(oracle) if oracle else None,
+        seconds=round(adapted.seconds + (baseline.seconds if baseline else 0.0), 3),
+        selected_step=adapted.step,
+        selection=adapted.explanation,
+        estimate=None if estimate is None else asdict(estimate),
+        verdict=judged.name if judged else None,
+        verdict_reason=judged.reason if judged else None,
+        evaluations={
+            "adapted": next(e for e in adapted.evaluations if e["step"] == adapted.step),
+            "source_only": only.evaluations[-1] if only else None,
+        },
+    )
+
+
+def _baseline_switches(config: Config) -> dict[str, Any]:
+    shared: dict[str, Any] = {
+        name: config.method[name] for name in ("head", "label_smoothing") if name in config.method
+    }
+    return {"name": "source_only", **shared}
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """One finished training: what its model is worth, with and without target labels."""
+
+    step: int
+    seconds: float
+    accuracy: float | None  # of the chosen evaluation; oracle
+    evaluations: list[dict[str, Any]]
+    explanation: str
+    evidence: Evidence | None
+
+
+def _train_one(
+    title: str,
+    config: Config,
+    folder: Path,
+    data: Data,
+    reporter: Reporter,
+    stop: StopRequest,
+    baseline: Evidence | None = None,
+) -> _Trained:
+    """One method, from its last whole checkpoint on."""
+    accelerator = Accelerator(mixed_precision=precision(config.train.precision), cpu=not torch.cuda.is_available())
+    method, task, trained = build(config, data, reporter)
+    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop)
+    judge = None
+    if len(data.holdout):
+        labels, classes = data.holdout.labels, data.source.classes
+        judge = Judge(folder / "candidates", labels, classes, trained.model.state_dict, reporter.warn, baseline)
+        loop.observers.append(judge)
+    if data.target.labelled is not None:
+        loop.observers.append(Oracle(data.target, reporter, title))
+    folder.mkdir(exist_ok=True)
+    _resume(loop, folder / "checkpoints", reporter)
+    if judge is not None:
+        judge.history = loop.evaluations
+    loop.fit()
+    return _finish(loop, judge, trained, folder, keep_last=config.method["name"] == "source_only")
+
+
+def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, keep_last: bool) -> _Trained:
+    """Write the model that the judge chose; a baseline is what it is at its end."""
+    step, explanation, evidence, temperature = loop.steps, "the last step", None, 1.0
+    if judge is not None and not keep_last:
+        step, explanation, weights, evidence = judge.select()
+        trained.model.load_state_dict(weights)
+    elif judge is not None:
+        evidence = judge.evidence(loop.evaluation())
+    if evidence is not None:
+        temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+        write_atomically(folder / "evidence.safetensors", lambda path: write_evidence(path, evidence))
+    save_model(folder / "model", replace(trained, temperature=temperature))
+    shutil.rmtree(folder / "candidates", ignore_errors=True)
+    chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
+    return _Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
+
+
+def _resume(loop: Loop, folder: Path, reporter: Reporter) -> None:
+    for path in reversed(checkpoints(folder)):
+        try:
+            snapshot = load_snapshot(path)
+        except BrokenCheckpoint as error:
+            reporter.warn(f"checkpoint {path.name} is passed over: {error}")
+            continue
+        loop.resume(snapshot)
+        reporter.note(f"Going on with {loop.title} from step {snapshot.step} of {loop.steps}.")
+        return
+
+
+def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task, TrainedModel]:
+    """Model, method and task; the same seed gives the same first weights to every method."""
+    torch.manual_seed(config.seed)
+    size = config.data.image_size
+    backbone = create_backbone(config.backbone.name, config.backbone.weights, size, config.backbone.options)
+    switches = {key: value for key, value in config.method.items() if key != "name"}
+    entry = METHODS[config.method["name"]]
+    options = entry.options.model_validate(switches)
+    model = Model(backbone, len(data.source.classes), switches.get("head", "linear"))
+    sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
+    method = entry.create(model, options, sizes)
+    timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
+    preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)
+    batch_size = min(config.train.batch_size, len(data.source), len(data.target.domain))
+    if batch_size < config.train.batch_size:
+        reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
+    sample = sample_domain(data.source, 512, config.seed)
+    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
+    return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
+
+
+def precision(wanted: str) -> str:
+    """accelerate's name; ``auto``: bf16 on a GPU that has it, float32 elsewhere (bf16 is emulated on most CPUs)."""
+    if wanted == "auto":
+        return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
+    return "no" if wanted == "fp32" else wanted
