@@ -85,9 +85,7 @@ def test_an_unknown_benchmark_is_refused_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("inner", ["", "images/"])
 @pytest.mark.parametrize("outer", ["", "domain_adaptation_images/"])
-def test_office_31_in_its_layouts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner: str, outer: str
-) -> None:
+def test_office_31_in_its_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner: str, outer: str) -> None:
     for domain in ("amazon", "dslr", "webcam"):
         make(tmp_path, *(f"{outer}{domain}/{inner}{name}/1.jpg" for name in ("bike", "mug")))
     monkeypatch.setattr(
@@ -170,9 +168,7 @@ def test_a_copy_of_lists_alone_is_found(tmp_path: Path) -> None:
     make(tmp_path, "images/bike/1.jpg", "images/mug/1.jpg")
     for domain in ("amazon", "webcam"):
         (tmp_path / "lists").mkdir(exist_ok=True)
-        (tmp_path / "lists" / f"{domain}_list.txt").write_text(
-            "/x/images/bike/1.jpg 0\n/x/images/mug/1.jpg 1\n"
-        )
+        (tmp_path / "lists" / f"{domain}_list.txt").write_text("/x/images/bike/1.jpg 0\n/x/images/mug/1.jpg 1\n")
     found = task("office-31", tmp_path, "A2W")
     assert read_source(found.source, root=found.root).classes == ("bike", "mug")
 

@@ -22,9 +22,7 @@ def hostile(tmp_path: Path) -> tuple[Path, Hostile]:
     return folder, make_hostile_folder(folder)
 
 
-def clean(
-    folder: Path, first_seed: int, per_class: int = 12, classes: tuple[str, ...] = ("bike", "mug")
-) -> Path:
+def clean(folder: Path, first_seed: int, per_class: int = 12, classes: tuple[str, ...] = ("bike", "mug")) -> Path:
     seeds = iter(range(first_seed, first_seed + 1000))
     for name in classes:
         (folder / name).mkdir(parents=True)
@@ -41,9 +39,7 @@ def snapshot(folder: Path) -> list[tuple[str, int, int]]:
     )
 
 
-def test_both_checks_list_every_bad_file_and_nothing_else(
-    hostile: tuple[Path, Hostile], tmp_path: Path
-) -> None:
+def test_both_checks_list_every_bad_file_and_nothing_else(hostile: tuple[Path, Hostile], tmp_path: Path) -> None:
     folder, made = hostile
     before = snapshot(folder)
     source = read_source(folder)
@@ -125,9 +121,7 @@ def test_leaks_small_classes_and_double_labels_are_warned_of(tmp_path: Path) -> 
     source = read_source(folder)
     report = check_domains(source, read_target(other, source.classes))
     assert report.equal.across == ((str(folder / "bike" / "01.png"), str(other / "bike" / "leak.png")),)
-    assert report.duplicates.within_source == (
-        (str(folder / "bike" / "00.png"), str(folder / "mug" / "copy.png")),
-    )
+    assert report.duplicates.within_source == ((str(folder / "bike" / "00.png"), str(folder / "mug" / "copy.png")),)
     small, leak, labels = report.warnings
     assert "fewer than 10 images of 1 classes: bike (9)" in small
     assert leak.startswith("leak: 1 target images are in the source too")

@@ -61,9 +61,7 @@ def test_classes_are_read_from_lines_and_from_json(tmp_path: Path) -> None:
         ("c.json", "[", "JSON"),
     ],
 )
-def test_classes_files_that_make_no_sense_are_refused(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
+def test_classes_files_that_make_no_sense_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message):
         read_classes(tmp_path / name)

@@ -25,9 +25,7 @@ def test_domains_that_never_meet_are_two_apart() -> None:
 def test_two_shifted_normals_are_as_far_as_theory_says() -> None:
     # The best threshold between N(0, 1) and N(2, 1) errs with probability P(N(0, 1) > 1) = 0.1587.
     expected = 2 * (1 - 2 * 0.1587)
-    assert proxy_a_distance(features(0, 1000, 0), features(2, 1000, 1), seed=0) == pytest.approx(
-        expected, abs=0.1
-    )
+    assert proxy_a_distance(features(0, 1000, 0), features(2, 1000, 1), seed=0) == pytest.approx(expected, abs=0.1)
 
 
 def test_a_large_domain_is_not_a_large_distance() -> None:

@@ -65,9 +65,7 @@ def test_exif_rotation_is_applied(tmp_path: Path, orientation: int) -> None:
     image = Image.fromarray(np.ascontiguousarray(stored))
     for format in ("PNG", "TIFF", "WEBP"):
         options = {"lossless": True} if format == "WEBP" else {}
-        path = write(
-            tmp_path / f"{orientation}.{format}", image, format, exif=with_orientation(orientation), **options
-        )
+        path = write(tmp_path / f"{orientation}.{format}", image, format, exif=with_orientation(orientation), **options)
         assert np.array_equal(pixels(path), upright), format
         with Image.open(path) as opened:
             assert np.array_equal(np.asarray(ImageOps.exif_transpose(opened)), upright)
@@ -139,9 +137,7 @@ def test_reduced_decoding_shows_the_same_picture(tmp_path: Path) -> None:
     assert np.abs(np.asarray(full, dtype=int) - np.asarray(reduced)).mean() < 3
 
 
-def test_the_limit_of_pixels_holds_whatever_pillow_is_set_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limit_of_pixels_holds_whatever_pillow_is_set_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     path = tmp_path / "bomb.png"
     path.write_bytes(png_that_claims(MAX_PIXELS // 1000 + 1, 1000))

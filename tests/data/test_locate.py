@@ -44,9 +44,7 @@ def test_without_a_root_paths_count_from_the_list_or_its_parent(copy: Path, plac
     assert locate(NAMES, copy / place / "list.txt", None) == [str(copy / name) for name in NAMES]
 
 
-def test_without_a_root_paths_may_count_from_the_working_folder(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_root_paths_may_count_from_the_working_folder(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(copy)
     assert locate(NAMES, Path("/nowhere/at/all/list.txt"), None) == [str(copy / name) for name in NAMES]
 
