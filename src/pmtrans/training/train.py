@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from pmtrans.evaluation.oracle import Oracle
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
-from pmtrans.run.files import write_json
-from pmtrans.run.folder import Opened, RunFolder, fingerprint, open_run, prepare
-from pmtrans.run.lock import run_lock
+from pmtrans.run.files import read_json, write_json
+from pmtrans.run.folder import RunFolder, claim, fingerprint
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.training.checkpoint import BrokenCheckpoint, checkpoints, load_snapshot
+from pmtrans.training.faults import explained_faults
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
+from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
 
 
@@ -41,13 +41,12 @@ class Data:
     target: Target
 
 
-def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False) -> Summary:
-    """Train, or go on with, the run in ``out``."""
+def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False, resume: str = "auto") -> Summary:
+    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere."""
     data = read_data(config, reporter)
     folder = RunFolder(out)
-    prepare(folder, overwrite)
-    with run_lock(out), stop_on_signals() as stop:
-        state = open_run(folder, config, fingerprint(data.source, data.target.domain))
+    with claim(folder, overwrite), stop_on_signals() as stop, explained_faults(folder):
+        state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
         if state is Opened.FINISHED:
             reporter.note(f"Run {one_line(out)} is finished already.")
             return read_summary(folder.summary)
@@ -105,29 +104,33 @@ class _Trained:
 
 
 def _train_one(title: str, config: Config, folder: Path, data: Data, reporter: Reporter, stop: StopRequest) -> _Trained:
-    """One method, from its last whole checkpoint on."""
+    """One method, from its last whole checkpoint on; not again if it is finished."""
+    finished = RunFolder(folder).finished
+    if (done := _read_finished(finished)) is not None:
+        reporter.note(f"{title.capitalize()} is trained already.")
+        return done
     accelerator = Accelerator(mixed_precision=precision(config.train.precision), cpu=not torch.cuda.is_available())
     method, task, trained = build(config, data, reporter)
     oracle = Oracle(data.target, reporter, title) if data.target.labelled else None
     loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, [oracle] if oracle else [])
     folder.mkdir(exist_ok=True)
-    _resume(loop, folder / "checkpoints", reporter)
+    if (snapshot := last_snapshot(RunFolder(folder).checkpoints, reporter)) is not None:
+        loop.resume(snapshot)
+        reporter.note(f"Going on with {title} from step {snapshot.step} of {loop.steps}.")
     loop.fit()
     save_model(folder / "model", trained)
     details = dict(loop.evaluations[-1])
-    return _Trained(details.get("oracle_accuracy"), loop.seconds, details)
+    result = _Trained(details.get("oracle_accuracy"), loop.seconds, details)
+    write_json(finished, asdict(result))
+    return result
 
 
-def _resume(loop: Loop, folder: Path, reporter: Reporter) -> None:
-    for path in reversed(checkpoints(folder)):
-        try:
-            snapshot = load_snapshot(path)
-        except BrokenCheckpoint as error:
-            reporter.warn(f"checkpoint {path.name} is passed over: {error}")
-            continue
-        loop.resume(snapshot)
-        reporter.note(f"Going on with {loop.title} from step {snapshot.step} of {loop.steps}.")
-        return
+def _read_finished(path: Path) -> _Trained | None:
+    """What a training left that is done, its model saved; None: there is more to do."""
+    try:
+        return _Trained(**read_json(path))
+    except (OSError, TypeError, ValueError):
+        return None
 
 
 def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task, TrainedModel]:
