@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +35,15 @@ class UnreadableImage(TrainingError):
 def _leave_signals_to_the_main_process(_: int) -> None:
     """Ctrl-C, and many schedulers, signal all processes: the loop needs its workers to finish the step and to save."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # Linux says who sent it: the main process may end its workers
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_when_told, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_when_told(main_process: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != main_process:
+        pass
+    os._exit(0)
 
 
 class _Pairs(Dataset[Any]):
