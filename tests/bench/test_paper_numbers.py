@@ -27,9 +27,7 @@ SHAPES = {
 # Half a unit of the last printed digit for the average, and as much again for the cells it came from.
 ROUNDING = 0.05 + 0.05 + 1e-9
 
-ROWS = [
-    pytest.param(table(name), row, id=f"{name}-{row.printed}") for name in SHAPES for row in table(name).rows
-]
+ROWS = [pytest.param(table(name), row, id=f"{name}-{row.printed}") for name in SHAPES for row in table(name).rows]
 
 
 def averages(row: Row) -> dict[str, tuple[float, float]]:
@@ -63,9 +61,7 @@ def test_a_table_has_the_shape_of_the_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize(("loaded", "row"), ROWS)
-def test_the_averages_that_are_not_the_mean_of_their_cells_are_exactly_those_marked(
-    loaded: Table, row: Row
-) -> None:
+def test_the_averages_that_are_not_the_mean_of_their_cells_are_exactly_those_marked(loaded: Table, row: Row) -> None:
     wrong = {name: mean for name, (stated, mean) in averages(row).items() if abs(stated - mean) > ROUNDING}
     assert wrong.keys() == row.corrections.keys() - set(loaded.tasks)
     for name, mean in wrong.items():

@@ -78,9 +78,7 @@ def test_the_average_spreads_over_the_seeds_that_ran_every_task() -> None:
 
 
 def test_a_task_that_one_method_lacks_leaves_its_cell_and_average_empty() -> None:
-    (grid,) = tables(
-        [result("A2W", 0, 0.8), result("D2W", 0, 0.9), result("A2W", 0, 0.5, method="source_only")]
-    )
+    (grid,) = tables([result("A2W", 0, 0.8), result("D2W", 0, 0.9), result("A2W", 0, 0.5, method="source_only")])
     cells = line(grid, "source_only", SWIN, "label-free")
     assert cells == {"A2W": Cell(50.0), "D2W": None, "Avg of 2": None}
 
@@ -162,9 +160,7 @@ def test_domainnet_is_a_grid_of_averages_and_a_matrix_per_measure() -> None:
     assert first["clp"] is None
     assert [round(cell.value) for cell in first.values() if cell] == [0, 1, 2, 3, 4, 2]
     column = [
-        cell.value
-        for cell in (line(ours, source)["clp"] for source in ("inf", "pnt", "qdr", "rel", "skt"))
-        if cell
+        cell.value for cell in (line(ours, source)["clp"] for source in ("inf", "pnt", "qdr", "rel", "skt")) if cell
     ]
     assert column == pytest.approx([5, 10, 15, 20, 25])
     border = line(ours, "Avg")
@@ -192,9 +188,7 @@ def test_domainnet_is_a_grid_of_averages_and_a_matrix_per_measure() -> None:
 def test_an_ablation_stands_beside_the_table_of_its_name() -> None:
     tasks = table("office-home").tasks
     runs = [
-        result(task, 0, 0.5, suite="office-home", method=method)
-        for task in tasks
-        for method in ("beta-1-1", "learned")
+        result(task, 0, 0.5, suite="office-home", method=method) for task in tasks for method in ("beta-1-1", "learned")
     ]
     (grid,) = tables(runs, paper="beta")
     assert line(grid, "beta-1-1", "Swin-Base", "paper")["Avg"] == Cell(88.1)

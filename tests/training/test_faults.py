@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from comparing import assert_same_run
-from conftest import Witness
+from tiny_run import Witness, assert_same_run
 
 from pmtrans.config import Config
 from pmtrans.errors import RunError, TrainingError
@@ -27,10 +26,10 @@ def names(run: Path) -> list[str]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, with room for one checkpoint (300 KB each) and not for two."""
+    """A file system of its own, with room for one checkpoint and a candidate (400 KB) and not for two."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", folder], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=750k", "tmpfs", folder], capture_output=True)
     if mounted.returncode:
         pytest.skip("no right to mount; RLIMIT_FSIZE fills the disk in test_saver.py")
     yield folder

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from comparing import assert_same_run
-from conftest import Witness, write_images
+from tiny_run import Witness, assert_same_run, write_images
 
 from pmtrans.config import Config
 from pmtrans.errors import RunError

@@ -107,9 +107,7 @@ def _methods(
     return Grid(title, ("Method", "Backbone", "Measure"), tuple(columns), _said(lines), tuple(notes))
 
 
-def _matrix(
-    suite: str, tasks: Sequence[str], labels: Labels, measure: Measure, errata: Mapping[Labels, str]
-) -> Grid:
+def _matrix(suite: str, tasks: Sequence[str], labels: Labels, measure: Measure, errata: Mapping[Labels, str]) -> Grid:
     """Sources down and targets across, bordered by averages over those tasks that were run."""
     sources, targets = (sorted({task.split("2")[side] for task in tasks}) for side in (0, 1))
 

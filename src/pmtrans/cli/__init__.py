@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.check import check
+from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
 from pmtrans.cli.train import train
@@ -19,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, train, evaluate):
+for verb in (demo, check, data, train, evaluate):
     app.command()(verb)
 
 

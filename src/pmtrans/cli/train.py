@@ -29,6 +29,9 @@ def train(
         Path,
         typer.Option(help="The run folder. A run that was interrupted there goes on.", show_default=False),
     ] = ...,  # type: ignore[assignment]
+    root: Annotated[
+        str | None, typer.Option(help="Where the paths of list files and tables start.", show_default=False)
+    ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(help="Any timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
@@ -64,8 +67,9 @@ def train(
     from pmtrans.training.train import train as run_training
 
     flags = {
-        "data.source": source, "data.target": target, "backbone.name": backbone, "backbone.weights": weights,
-        "method.name": method, "seed": seed, "train.baseline": baseline,
+        "data.source": source, "data.target": target, "data.root": root,
+        "backbone.name": backbone, "backbone.weights": weights, "method.name": method,
+        "seed": seed, "train.baseline": baseline,
     }  # fmt: skip
     config = load_config(recipe, overrides or [], flags)
     with interruptible(out):

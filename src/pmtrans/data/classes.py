@@ -58,13 +58,13 @@ def match_classes(found: Iterable[str], known: Sequence[str]) -> Match:
     index = {name: exact[name] for name in names if name in exact}
     candidates, rivals = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
     for position, name in enumerate(known):
-        candidates[_plain(name)].append(position)
+        candidates[plain_name(name)].append(position)
     for name in names:
-        rivals[_plain(name)].append(name)
+        rivals[plain_name(name)].append(name)
     forgiven = {}
     for name in names:
-        positions = candidates[_plain(name)]
-        if name not in index and len(positions) == 1 and len(rivals[_plain(name)]) == 1:
+        positions = candidates[plain_name(name)]
+        if name not in index and len(positions) == 1 and len(rivals[plain_name(name)]) == 1:
             index[name] = positions[0]
             forgiven[name] = known[positions[0]]
     return Match(index, forgiven, tuple(name for name in names if name not in index))
@@ -88,6 +88,7 @@ def some(names: Iterable[str], limit: int = 5) -> str:
     return shown if len(listed) <= limit else f"{shown} ... ({len(listed)} in all)"
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name without case and separators, a number without leading zeros."""
     plain = re.sub(r"[\W_]+", "", name).casefold()
     return str(int(plain)) if re.fullmatch(r"[0-9]{1,9}", plain) else plain

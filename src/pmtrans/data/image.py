@@ -46,6 +46,14 @@ _UPRIGHT = {
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
+class UnreadableImage(DataError):
+    """A file that cannot be decoded: ``reason`` says why, without the path."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{one_line(path)}: {reason}")
+
+
 def is_image_name(name: str) -> bool:
     """Whether a file name ends as an image's does."""
     return os.path.splitext(name)[1].lower() in EXTENSIONS
@@ -55,7 +63,7 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
     """The image at ``path``, upright and in RGB.
 
     ``at_least`` is the shorter side the caller needs: a JPEG may then be decoded at 1/2, 1/4 or 1/8 of its
-    size, never below ``at_least``, at a fraction of the cost. Raises ``DataError`` for any unreadable file.
+    size, never below ``at_least``, at a fraction of the cost. Raises ``UnreadableImage``, a ``DataError``.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a named pipe would wait for ever
@@ -63,7 +71,7 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
         with open(path, "rb") as file:
             return decode_image(file, at_least)
     except Exception as error:  # decoders of broken files raise nearly everything
-        raise DataError(f"{one_line(path)}: {_reason(error, path)}") from None
+        raise UnreadableImage(path, _reason(error, path)) from None
 
 
 def decode_image(file: IO[bytes], at_least: int | None = None) -> Image.Image:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.image import load_image
-from pmtrans.data.sampling import Draw, PairSampler, random_seed
+from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
 from pmtrans.errors import DataError, TrainingError
 
@@ -80,7 +80,7 @@ def pair_batches(
     source: LabelledDomain,
     target: Domain,
     transform: Transform,
-    sampler: PairSampler,
+    sampler: PairSampler | ChosenPairs,
     seed: int,
     at_least: int,
     workers: int,

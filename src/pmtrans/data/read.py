@@ -1,6 +1,7 @@
 """Point at images, get a domain: class folders, unlabelled folders, lists, tables, Hugging Face datasets.
 
-The order of the images is the order of their sorted paths, whatever they were read from. The order of the
+The order of the images is the order of their sorted paths, whatever they were read from; a target's folders have no
+say in it, as they may be labels. The order of the
 classes is that of the classes file if there is one, of the ids if the labels are ids, else of the alphabet.
 """
 
@@ -24,6 +25,7 @@ from pmtrans.data.labels import (
 )
 from pmtrans.data.lists import read_list
 from pmtrans.data.locate import locate
+from pmtrans.data.order import label_free_order
 from pmtrans.data.rows import Listing, Row
 from pmtrans.data.tables import read_table
 from pmtrans.errors import DataError, one_line
@@ -37,12 +39,13 @@ class Target:
     """A target: what training may see, and, apart from it, the labels that only evaluation may see.
 
     ``labelled`` holds the images whose class the source has, labels in the SOURCE's class order; it is None
-    when there are no labels.
+    when there are no labels. ``unknown_classes``: names the source does not have, and their counts.
     """
 
     domain: Domain
     labelled: LabelledDomain | None
     warnings: tuple[str, ...]
+    unknown_classes: tuple[tuple[str, int], ...] = ()
 
 
 def read_source(
@@ -90,7 +93,9 @@ def read_target(
     ``domain`` and are left out of ``labelled``.
     """
     listing = _read(spec, root, path_column, label_column, labels_required=False)
-    domain = Domain(listing.origin, tuple(row.path for row in listing.rows))
+    paths = [row.path for row in listing.rows]
+    order = range(len(paths)) if listing.written else label_free_order(paths)
+    domain = Domain(listing.origin, tuple(paths[position] for position in order))
     counts = Counter(row.label for row in listing.rows if row.label is not None)
     if not counts:
         return Target(domain, None, ())
@@ -117,21 +122,23 @@ def read_target(
         for row in listing.rows
         if row.label is not None and named[row.label] in match.index
     ]
-    paths, labels = zip(*known_rows, strict=True)
-    labelled = LabelledDomain(listing.origin, paths, labels, tuple(source_classes))
-    return Target(domain, labelled, _warnings(listing, named, match, source_classes))
+    known_paths, labels = zip(*known_rows, strict=True)
+    labelled = LabelledDomain(listing.origin, known_paths, labels, tuple(source_classes))
+    names = (named[row.label] for row in listing.rows if row.label is not None)
+    unknown = Counter(name for name in names if name in match.unknown)
+    warnings = _warnings(listing, unknown, match, source_classes)
+    return Target(domain, labelled, warnings, tuple(sorted(unknown.items())))
 
 
-def _warnings(listing: Listing, named: dict[str, str], match: Match, source_classes: Sequence[str]) -> tuple[str, ...]:
+def _warnings(listing: Listing, unknown: Counter[str], match: Match, source_classes: Sequence[str]) -> tuple[str, ...]:
     warnings = []
     if match.forgiven:
         pairs = some(f"{found!r} is {known!r}" for found, known in match.forgiven.items())
         warnings.append(f"target classes matched in spite of case or separators: {pairs}")
-    if match.unknown:
-        images = sum(row.label is not None and named[row.label] in match.unknown for row in listing.rows)
+    if unknown:
         warnings.append(
-            f"target holds {images} images of {len(match.unknown)} classes unknown to the source "
-            f"({some(match.unknown)}): they are trained on, and left out of evaluation"
+            f"target holds {unknown.total()} images of {len(unknown)} classes unknown to the source "
+            f"({some(sort_classes(unknown))}): they are trained on, and left out of evaluation"
         )
     present = set(match.index.values())
     missing = [name for number, name in enumerate(source_classes) if number not in present]

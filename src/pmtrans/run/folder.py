@@ -50,6 +50,10 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def candidates(self) -> Path:
+        return self.path / "candidates"
+
+    @property
     def model(self) -> Path:
         return self.path / "model"
 
@@ -85,8 +89,9 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
     with lock.run_lock(folder.path):
         if overwrite and folder.is_run:
             _empty(folder)
-        for path in (folder.path, folder.checkpoints, folder.baseline, RunFolder(folder.baseline).checkpoints):
-            settle(path)
+        for part in (folder, RunFolder(folder.baseline)):
+            for path in (part.path, part.checkpoints, part.candidates):
+                settle(path)
         yield
 
 

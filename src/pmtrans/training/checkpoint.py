@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,8 +75,8 @@ def restore_snapshot(snapshot: Snapshot, method: nn.Module, optimiser: torch.opt
                 optimiser.state[parameter] = {k: v.to(parameter.device, copy=True) for k, v in state.items()}
 
 
-def save_snapshot(folder: Path, snapshot: Snapshot, keep: int, selected: Collection[str] = ()) -> Path:
-    """Write ``folder/step-...``, then drop all but the ``keep`` latest up to it and those named ``selected``."""
+def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:
+    """Write ``folder/step-...``, then drop all but the ``keep`` latest up to it."""
     path = folder / snapshot.name
     with new_folder(path) as temporary:
         safetensors.torch.save_file(snapshot.tensors, temporary / "tensors.safetensors")
@@ -90,8 +89,7 @@ def save_snapshot(folder: Path, snapshot: Snapshot, keep: int, selected: Collect
         write_json(temporary / "state.json", {**state, "checksum": _checksum(temporary, state)})
     done = [old for old in checkpoints(folder) if old.name <= path.name]  # a later one was broken, and passed over
     for old in done[:-keep]:
-        if old.name not in selected:
-            shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
     return path
 
 

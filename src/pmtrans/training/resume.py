@@ -106,8 +106,8 @@ def _copy(run: RunFolder, checkpoint: Path, folder: RunFolder) -> None:
     _verify(checkpoint)
     if run.metrics.is_file():
         write_text(folder.metrics, run.metrics.read_text(encoding="utf-8", errors="replace"))
-    if run.baseline.is_dir():
-        with new_folder(folder.baseline) as temporary:
-            shutil.copytree(run.baseline, temporary, dirs_exist_ok=True)
-    with new_folder(folder.checkpoints / checkpoint.name) as temporary:
-        shutil.copytree(checkpoint, temporary, dirs_exist_ok=True)
+    folders = {run.baseline: folder.baseline, run.candidates: folder.candidates}
+    for old, new in (*folders.items(), (checkpoint, folder.checkpoints / checkpoint.name)):
+        if old.is_dir():
+            with new_folder(new) as temporary:
+                shutil.copytree(old, temporary, dirs_exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 
@@ -20,13 +19,10 @@ class Saver:
     """Writes one snapshot at a time; a failure is raised by the next call.
 
     ``log`` is flushed before a checkpoint appears, so that it is never shorter than what is continued from.
-    ``selected`` names the checkpoints that are kept however old they are.
     """
 
-    def __init__(
-        self, folder: Path, keep: int, log: Path | None = None, selected: Callable[[], Collection[str]] = tuple
-    ) -> None:
-        self.folder, self.keep, self.log, self.selected = folder, keep, log, selected
+    def __init__(self, folder: Path, keep: int, log: Path | None = None) -> None:
+        self.folder, self.keep, self.log = folder, keep, log
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
         self._step = -1
@@ -37,15 +33,14 @@ class Saver:
         if snapshot.step == self._step:
             return
         self._step = snapshot.step
-        selected = self.selected()
-        self._thread = threading.Thread(target=self._write, args=(snapshot, selected), name="checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint", daemon=True)
         self._thread.start()
 
-    def _write(self, snapshot: Snapshot, selected: Collection[str]) -> None:
+    def _write(self, snapshot: Snapshot) -> None:
         try:
             if self.log is not None:
                 flush(self.log)
-            save_snapshot(self.folder, snapshot, self.keep, selected)
+            save_snapshot(self.folder, snapshot, self.keep)
         except SafetensorError as error:
             self._failure = as_os_error(error)
         except Exception as error:

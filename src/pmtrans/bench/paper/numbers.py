@@ -77,9 +77,7 @@ def table(name: str) -> Table:
     """The table called ``name``: a benchmark, ``appendix-`` and a benchmark, or an ablation."""
     if name not in table_names():
         known = ", ".join(table_names())
-        raise UserError(
-            f"The paper has no table {name!r}: choose from {known}.{nearest(name, table_names())}"
-        )
+        raise UserError(f"The paper has no table {name!r}: choose from {known}.{nearest(name, table_names())}")
     content = _read(f"tables/{name}.yaml")
     errata = {entry["row"]: entry for entry in content.get("errata", ())}
     entries = content["rows"]
@@ -87,9 +85,7 @@ def table(name: str) -> Table:
     if domains:
         entries = [_unfold(entry, domains) for entry in entries]
     tasks = tuple(entries[0]["cells"]) if domains else tuple(content["tasks"])
-    rows = tuple(
-        _row(entry, tasks, errata.pop(entry.get("printed") or entry["variant"], None)) for entry in entries
-    )
+    rows = tuple(_row(entry, tasks, errata.pop(entry.get("printed") or entry["variant"], None)) for entry in entries)
     assert not errata, f"{name}: errata of rows that do not exist: {list(errata)}"
     header = {key: content[key] for key in ("number", "part", "label", "title", "benchmark", "kind")}
     return Table(
@@ -142,9 +138,7 @@ def _row(entry: Mapping[str, Any], tasks: tuple[str, ...], erratum: Mapping[str,
     if not isinstance(cells, dict):
         cells = dict(zip(tasks, cells, strict=True))
     citations = _read("citations.yaml")
-    citation = (
-        citations["backbones"].get(backbone) if method == "source_only" else citations["methods"].get(method)
-    )
+    citation = citations["backbones"].get(backbone) if method == "source_only" else citations["methods"].get(method)
     return Row(
         method=method,
         backbone=backbone,

@@ -1,0 +1,40 @@
+# Two commands: `make demo` and `make test`. Both set up .venv first; a second call does not install again.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+RUN := runs/demo
+SEED ?= 0
+
+.PHONY: setup demo test lint soak docs clean
+
+setup: $(STAMP)
+
+# uv where it is there, venv and pip otherwise; requirements.lock pins versions, pyproject.toml names packages
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "pmtrans needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && \
+	  uv pip install -q --python $(BIN)/python -c requirements.lock -e '.[test]'; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock -e '.[test]'; \
+	fi
+	@touch $@
+
+demo: setup
+	$(BIN)/pmtrans demo --out $(RUN) --seed $(SEED)
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+soak: setup
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
+
+clean:
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache

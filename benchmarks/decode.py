@@ -1,0 +1,63 @@
+"""How much JPEG draft decoding saves on photographs: milliseconds per image, full and reduced.
+
+    python benchmarks/decode.py [--images 8] [--at-least 256]
+
+The photographs are generated: smooth colour fields with fine noise, at the sizes of real cameras.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pmtrans.data.image import load_image
+
+SIZES = {
+    "12 megapixels": (4000, 3000),
+    "2 megapixels": (1920, 1080),
+    "Office-Home": (800, 700),
+    "small": (300, 300),
+}
+
+
+def main() -> None:
+    """Print one line per size of photograph."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--at-least", type=int, default=256)
+    arguments = parser.parse_args()
+    print(f"shorter side needed: {arguments.at_least}, then resized to it; median of {arguments.images} images")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, size in SIZES.items():
+            paths = [str(photograph(Path(folder), size, seed)) for seed in range(arguments.images)]
+            full = np.median([seconds(path, None, arguments.at_least) for path in paths])
+            reduced = np.median([seconds(path, arguments.at_least, arguments.at_least) for path in paths])
+            times = f"full {full * 1e3:7.2f} ms, reduced {reduced * 1e3:6.2f} ms"
+            print(f"{name:14} {size[0]}x{size[1]}: {times}, {full / reduced:.1f} times faster")
+
+
+def photograph(folder: Path, size: tuple[int, int], seed: int) -> Path:
+    """A generated JPEG of about the size in bytes of a real one."""
+    generator = np.random.default_rng(seed)
+    coarse = Image.fromarray(generator.integers(0, 256, (12, 16, 3), dtype=np.uint8))
+    pixels = np.asarray(coarse.resize(size, Image.Resampling.BICUBIC), dtype=np.int16)
+    grain = generator.normal(0, 6, pixels.shape).astype(np.int16)
+    path = folder / f"{size[0]}-{seed}.jpg"
+    Image.fromarray(np.clip(pixels + grain, 0, 255).astype(np.uint8)).save(path, quality=92)
+    return path
+
+
+def seconds(path: str, at_least: int | None, side: int) -> float:
+    """The time to decode and to resize to what a network gets."""
+    start = time.process_time()
+    load_image(path, at_least).resize((side, side), Image.Resampling.BICUBIC)
+    return time.process_time() - start
+
+
+if __name__ == "__main__":
+    main()

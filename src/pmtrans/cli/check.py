@@ -1,0 +1,74 @@
+"""``pmtrans check``: what is wrong with two domains, before the first step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def check(
+    source: Annotated[Path, typer.Option(help="Labelled images: class folders, a list (path label) or a table.")],
+    target: Annotated[Path, typer.Option(help="Images to adapt to, with labels or without: likewise.")],
+    root: Annotated[Path | None, typer.Option(help="Where the images of lists and tables are.")] = None,
+    source_root: Annotated[
+        Path | None, typer.Option(help="Where the images of the source's list or table are.")
+    ] = None,
+    target_root: Annotated[
+        Path | None, typer.Option(help="Where the images of the target's list or table are.")
+    ] = None,
+    classes: Annotated[Path | None, typer.Option(help="A file of class names, one a line; line 1 is id 0.")] = None,
+    path_column: Annotated[str | None, typer.Option(help="The tables' column of image paths.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="The tables' column of labels.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Measure the gap on this timm transformer's features, not on thumbnails.")
+    ] = None,
+    weights: Annotated[str, typer.Option(help="The backbone's weights: `timm`, `none`, or a file.")] = "timm",
+    image_size: Annotated[int, typer.Option(min=8, help="Pixels a side that the backbone sees.")] = 224,
+    examples: Annotated[int, typer.Option(min=0, help="Groups of duplicates to show of each kind.")] = 3,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Files to decode at once; all processors by default.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Look at every image of two domains: unreadable files, counts, duplicates, leaks, the gap.
+
+    Never writes to your data. Exit code 0: every file can be read; 1: something is wrong with the data,
+    and each unreadable file or malformed line is listed; 2: something is wrong with the call.
+
+    Example: pmtrans check --source office31/amazon --target office31/webcam
+    """
+    from pmtrans.data.check import check_domains
+    from pmtrans.data.read import read_source, read_target
+    from pmtrans.data.rows import MalformedLines
+    from pmtrans.errors import one_line
+
+    columns = {"path_column": path_column, "label_column": label_column}
+    try:
+        labelled = read_source(source, root=source_root or root, classes=classes, **columns)
+        adapted = read_target(target, labelled.classes, root=target_root or root, classes=classes, **columns)
+    except MalformedLines as error:
+        for line, reason in error.problems:
+            typer.echo(f"{one_line(error.origin)}: {error.unit} {line}: {one_line(reason)}", err=True)
+        raise typer.Exit(1) from None
+    features = None
+    if backbone is not None:
+        from pmtrans.evaluation.features import backbone_features
+
+        features = backbone_features(backbone, weights, image_size)
+    report = check_domains(
+        labelled, adapted, features=features, features_name=f"features of {backbone}", workers=workers
+    )
+    if json:
+        import json as to_json
+
+        typer.echo(to_json.dumps(report.as_json()))  # ASCII, so that no name of a file can break the stream
+    else:
+        from rich.console import Console
+
+        from pmtrans.data.check_text import print_report
+
+        print_report(report, Console(), examples)
+    if not report.is_readable:
+        raise typer.Exit(1)

@@ -1,0 +1,95 @@
+"""Tiny transformers and generated images: milliseconds each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pmtrans.backbones.create import create_backbone
+from pmtrans.data.batch import Batch
+from pmtrans.model import Model
+
+torch.set_num_threads(1)
+
+TINY = {
+    "vit": ("vit_tiny_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
+    "distilled": ("deit_tiny_distilled_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
+    "registers": ("vit_small_patch14_reg4_dinov2", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 28),
+    "rotary": ("vit_small_patch16_dinov3", {"depth": 2, "embed_dim": 48, "num_heads": 2}, 32),
+    "swin": (
+        "swin_tiny_patch4_window7_224", {"embed_dim": 16, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}, 32,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Model]:
+    """``tiny("vit")``: a random model of that family with 3 classes."""
+
+    def create(family: str = "vit", classes: int = 3, head: Any = "linear", seed: int = 0) -> Model:
+        torch.manual_seed(seed)
+        name, options, size = TINY[family]
+        return Model(create_backbone(name, "none", size, options), classes, head)
+
+    return create
+
+
+def random_batch(model: Model, pairs: int = 4, classes: int = 3, targets: int = 9, seed: int = 0) -> Batch:
+    """Random images with labels that repeat, and distinct target indices."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (pairs, 3, model.backbone.image_size, model.backbone.image_size)
+    return Batch(
+        torch.randn(shape, generator=generator),
+        torch.arange(pairs) % classes,
+        torch.arange(pairs),
+        torch.randn(shape, generator=generator),
+        torch.randperm(targets, generator=generator)[:pairs],
+    )
+
+
+@pytest.fixture
+def batch_for() -> Callable[..., Batch]:
+    return random_batch
+
+
+def write_domain(folder: Path, classes: list[str], per_class: int, tint: int, size: int = 36, seed: int = 0) -> Path:
+    """Class folders of small pictures: a bright square whose place depends on the class, noise, and a tint."""
+    random = np.random.default_rng(seed)
+    for number, name in enumerate(classes):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for index in range(per_class):
+            pixels = random.integers(0, 60, (size, size, 3))
+            row, column = divmod(number, 2)
+            pixels[row * 16 + 2 : row * 16 + 14, column * 16 + 2 : column * 16 + 14] += 150
+            pixels[..., 2] += tint
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name / f"{index:03d}.png")
+    return folder
+
+
+@pytest.fixture
+def two_domains(tmp_path: Path) -> tuple[Path, Path]:
+    """A source and a target of three classes each."""
+    classes = ["ant", "bee", "cat"]
+    source = write_domain(tmp_path / "source", classes, 8, tint=0)
+    return source, write_domain(tmp_path / "target", classes, 6, tint=60, seed=1)
+
+
+@pytest.fixture
+def tiny_settings() -> list[str]:
+    """Overrides that make any training take a second."""
+    return [
+        "backbone.name=vit_tiny_patch16_224",
+        "backbone.weights=none",
+        "backbone.options={depth: 2, embed_dim: 32, num_heads: 2}",
+        "data.image_size=32",
+        "data.workers=0",
+        "train.batch_size=4",
+        "train.max_steps=6",
+        "train.log_every=1",
+    ]

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pmtrans.pseudo_labels import NeighbourBank, kmeans_pseudo_labels
+
+
+def plain_kmeans(features: list[list[float]], probabilities: list[list[float]]) -> list[int]:
+    """The two rounds in plain loops."""
+    points = []
+    for row in features:
+        row = [*row, 1.0]
+        length = math.sqrt(sum(value * value for value in row))
+        points.append([value / length for value in row])
+    classes = len(probabilities[0])
+
+    def cosine(a: list[float], b: list[float]) -> float:
+        lengths = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))
+        return sum(x * y for x, y in zip(a, b, strict=True)) / lengths
+
+    def assign(weights: list[list[float]]) -> list[int]:
+        centroids: dict[int, list[float]] = {}
+        for k in range(classes):
+            mass = sum(weight[k] for weight in weights)
+            if mass > 0:
+                centroids[k] = [
+                    sum(weights[m][k] * points[m][d] for m in range(len(points))) / mass for d in range(len(points[0]))
+                ]
+        return [max(centroids, key=lambda k: cosine(point, centroids[k])) for point in points]
+
+    first = assign(probabilities)
+    return assign([[float(label == k) for k in range(classes)] for label in first])
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 30, 1000])
+def test_kmeans_equals_plain_loops_for_every_chunk(chunk: int) -> None:
+    torch.manual_seed(0)
+    features, probabilities = torch.randn(30, 5), (3 * torch.randn(30, 4)).softmax(1)
+    got = kmeans_pseudo_labels(features, probabilities, chunk=chunk)
+    assert got.tolist() == plain_kmeans(features.tolist(), probabilities.tolist())
+
+
+def test_a_class_that_nobody_was_assigned_to_is_left_out() -> None:
+    features = torch.tensor([[5.0, 0.0], [4.0, 0.1], [0.0, 5.0], [0.1, 4.0]])
+    probabilities = torch.tensor([[0.9, 0.05, 0.05], [0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.9, 0.05]])
+    assert kmeans_pseudo_labels(features, probabilities).tolist() == [0, 0, 1, 1]
+
+
+def test_neighbours_vote_without_the_image_itself() -> None:
+    torch.manual_seed(0)
+    features, probabilities = torch.randn(12, 4), torch.randn(12, 3).softmax(1)
+    bank = NeighbourBank(12, 4, 3, neighbours=5)
+    bank.fill(features, probabilities)
+    index = torch.tensor([2, 7, 4])
+    seen, logits = torch.randn(3, 4), torch.randn(3, 3)
+    labels, confidences = bank.label(index, seen, logits.softmax(1))
+
+    def unit(row: list[float]) -> list[float]:
+        return [value / math.sqrt(sum(v * v for v in row)) for value in row]
+
+    kept = [unit(row) for row in features.tolist()]
+    votes = probabilities.tolist()
+    squared = [[p * p for p in row] for row in logits.softmax(1).tolist()]
+    per_class = [sum(row[k] for row in squared) for k in range(3)]
+    for place, row, new in zip(index.tolist(), squared, seen.tolist(), strict=True):
+        balanced = [row[k] / per_class[k] for k in range(3)]
+        votes[place] = [value / sum(balanced) for value in balanced]
+        kept[place] = unit(new)
+    for position, place in enumerate(index.tolist()):
+        similarity = [sum(a * b for a, b in zip(kept[place], other, strict=True)) for other in kept]
+        nearest = sorted((m for m in range(12) if m != place), key=lambda m: -similarity[m])[:5]
+        mean = [sum(votes[m][k] for m in nearest) / 5 for k in range(3)]
+        assert int(labels[position]) == mean.index(max(mean))
+        assert float(confidences[position]) == pytest.approx(max(mean), rel=1e-4)
+
+
+def test_a_bank_smaller_than_the_number_of_neighbours_still_votes() -> None:
+    bank = NeighbourBank(3, 2, 2)
+    bank.fill(torch.eye(3, 2), torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]))
+    labels, _ = bank.label(torch.tensor([0]), torch.tensor([[1.0, 0.0]]), torch.tensor([[0.9, 0.1]]))
+    assert labels.tolist() == [1]

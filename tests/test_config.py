@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pmtrans.config import load_config
+from pmtrans.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("train.learning_rat=1", "Unknown key 'train.learning_rat'. Did you mean 'train.learning_rate'?"),
+        ("trian.epochs=1", "Unknown key 'trian'"),
+        ("method.temprature=1", "Unknown key 'method.temprature'. Did you mean 'method.temperature'?"),
+        ("train.epochs=many", "Key 'train.epochs' cannot be 'many'"),
+        ("train.epochs=0", "Key 'train.epochs' cannot be '0'"),
+        ("data.augmentation=heavy", "Key 'data.augmentation' cannot be 'heavy'"),
+        ("method.name=pmtran", "Unknown method 'pmtran'. Did you mean 'pmtrans'?"),
+        ("method.beta=fixed(9,9)", "beta_start 9.0 is not between beta_floor 0.3 and beta_ceiling 5.0"),
+        ("train.epochs", "is not of the form section.key=value"),
+        ("seed.x.y=1", "cannot be"),
+        ("train.epochs=[1", "not valid YAML"),
+    ],
+)
+def test_a_mistake_gets_one_line_that_names_the_key(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [override])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_later_ones_win_recipe_then_flags_then_overrides(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("train: {epochs: 3, batch_size: 8}\nmethod: {name: pmtrans, temperature: 0.5}\nseed: 4\n")
+    config = load_config(recipe, ["train.epochs=7"], {"train.batch_size": 16, "seed": None})
+    assert (config.train.epochs, config.train.batch_size, config.seed) == (7, 16, 4)
+    assert config.method["temperature"] == 0.5
+
+
+def test_what_is_written_reads_back_as_the_same_configuration(tmp_path: Path) -> None:
+    config = load_config(None, ["method.preset=reference", "train.learning_rate=3e-5", "method.beta_start=[2,2]"])
+    path = tmp_path / "config.yaml"
+    path.write_text(config.to_yaml())
+    assert load_config(path) == config
+    assert yaml.safe_load(path.read_text())["method"]["pseudo_labels"] == "neighbours"
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1", "!!python/object/apply:os.system ['echo hacked']"])
+def test_a_recipe_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="Recipe"):
+        load_config(path)
+
+
+def test_every_recipe_in_the_repository_is_valid() -> None:
+    recipes = sorted((Path(__file__).parent.parent / "recipes").rglob("*.yaml"))
+    assert len(recipes) >= 10
+    for recipe in recipes:
+        load_config(recipe)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from pmtrans.config import TrainConfig
+from pmtrans.methods import Sizes
+from pmtrans.methods.pmtrans import PMTrans
+from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.model import Model
+from pmtrans.training.players import create_optimiser, set_learning_rates
+from pmtrans.training.schedule import learning_rate_factor
+
+
+def test_each_player_has_its_rate_its_direction_and_its_decay(tiny: Callable[..., Model]) -> None:
+    method = PMTrans(tiny(), PMTransOptions(), Sizes(3, 12, 9))
+    config = TrainConfig(learning_rate=1e-4, head_ratio=10, weight_decay=0.05)
+    groups = create_optimiser(method, config).param_groups
+    by_player = {group["player"]: group for group in groups}
+    assert by_player["patchmix"]["maximize"]
+    assert not any(group["maximize"] for group in groups if group["player"] != "patchmix")
+    assert by_player["feature_extractor"]["lr"] == pytest.approx(1e-4)
+    assert by_player["classifier"]["lr"] == pytest.approx(1e-3)
+    assert by_player["patchmix"]["lr"] == pytest.approx(3e-3)
+    for group in groups:
+        decays = group["player"] in ("feature_extractor", "classifier")
+        for parameter in group["params"]:
+            assert group["weight_decay"] == (0.05 if decays and parameter.ndim > 1 else 0)
+    assert sum(len(group["params"]) for group in groups) == len(list(method.parameters()))
+
+
+def test_schedules_are_functions_of_the_step() -> None:
+    assert learning_rate_factor("inverse", 0, 100, 0) == 1
+    assert learning_rate_factor("inverse", 1000, 2000, 0) == pytest.approx(2**-0.75)
+    assert learning_rate_factor("cosine", 0, 100, 0) == 1
+    assert learning_rate_factor("cosine", 25, 100, 0) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
+    assert learning_rate_factor("cosine", 100, 100, 0) == pytest.approx(0)
+    assert learning_rate_factor("constant", 77, 100, 0) == 1
+    warm = [learning_rate_factor("cosine", step, 100, 4) for step in range(5)]
+    assert warm == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+def test_a_rate_of_its_own_follows_the_same_curve(tiny: Callable[..., Model]) -> None:
+    method = PMTrans(tiny(), PMTransOptions(), Sizes(3, 12, 9))
+    groups = create_optimiser(method, TrainConfig(learning_rate=1e-4)).param_groups
+    rates = set_learning_rates(groups, TrainConfig(learning_rate=1e-4, schedule="cosine"), 50, 100)
+    assert rates["learning_rate.feature_extractor"] == pytest.approx(5e-5)
+    assert rates["learning_rate.patchmix"] == pytest.approx(1.5e-3)
