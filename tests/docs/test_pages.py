@@ -1,4 +1,4 @@
-"""Every command and snippet on the pages is run, in the order of the page, on tiny data under the names that the page uses."""
+"""Every command and snippet on the pages is run, in order, on tiny data under the names that the page uses."""
 
 from __future__ import annotations
 
@@ -94,10 +94,12 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if arguments[1] == "train" and "--recipe" not in arguments:
         arguments += ["--recipe", "quick.yaml"]
     monkeypatch.setattr(sys, "argv", arguments)
+    code: object = 0
     try:
         main()
     except SystemExit as stopped:
-        assert not stopped.code, command
+        code = stopped.code
+    assert not code, command
 
 
 def serve(command: str) -> None:
