@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pmtrans.methods.cdan import CDAN, CDANOptions
+from pmtrans.methods.cgdm import CGDM, CGDMOptions
+from pmtrans.methods.dann import DANN, DANNOptions
+from pmtrans.methods.dwl import DWL, DWLOptions
+from pmtrans.methods.mcd import MCD, MCDOptions
+from pmtrans.methods.mdd import MDD, MDDOptions
 from pmtrans.methods.method import Method, Options, Sizes
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.methods.scda import SCDA, SCDAOptions
 from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
+from pmtrans.methods.swd import SWD, SWDOptions
+from pmtrans.methods.symnets import SymNets, SymNetsOptions
 from pmtrans.model import Model
 
 
@@ -27,6 +36,16 @@ class MethodEntry:
 METHODS: dict[str, MethodEntry] = {
     "pmtrans": MethodEntry(PMTrans, PMTransOptions),
     "source_only": MethodEntry(SourceOnly, SourceOnlyOptions),
+    # adversaries and discrepancies
+    "dann": MethodEntry(DANN, DANNOptions),
+    "cdan": MethodEntry(CDAN, CDANOptions),
+    "mcd": MethodEntry(MCD, MCDOptions),
+    "swd": MethodEntry(SWD, SWDOptions),
+    "mdd": MethodEntry(MDD, MDDOptions),
+    "symnets": MethodEntry(SymNets, SymNetsOptions),
+    "dwl": MethodEntry(DWL, DWLOptions),
+    "cgdm": MethodEntry(CGDM, CGDMOptions),
+    "scda": MethodEntry(SCDA, SCDAOptions),
 }
 
 __all__ = ["METHODS", "Method", "MethodEntry", "Options", "Sizes"]
