@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pmtrans.methods.bnm import BNM, BNMOptions
+from pmtrans.methods.can import CAN, CANOptions
+from pmtrans.methods.ckb import CKB, CKBOptions
+from pmtrans.methods.fixbi import FixBi, FixBiOptions
+from pmtrans.methods.ila import ILA, ILAOptions
 from pmtrans.methods.method import Method, Options, Sizes
+from pmtrans.methods.pct import PCT, PCTOptions
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.methods.shot import SHOT, SHOTOptions
 from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
+from pmtrans.methods.tsa import TSA, TSAOptions
 from pmtrans.model import Model
 
 
@@ -27,6 +35,16 @@ class MethodEntry:
 METHODS: dict[str, MethodEntry] = {
     "pmtrans": MethodEntry(PMTrans, PMTransOptions),
     "source_only": MethodEntry(SourceOnly, SourceOnlyOptions),
+    # statistics and prototypes
+    "bnm": MethodEntry(BNM, BNMOptions),
+    "can": MethodEntry(CAN, CANOptions),
+    "pct": MethodEntry(PCT, PCTOptions),
+    "ckb": MethodEntry(CKB, CKBOptions),
+    "tsa": MethodEntry(TSA, TSAOptions),
+    "ila": MethodEntry(ILA, ILAOptions),
+    # self-training
+    "fixbi": MethodEntry(FixBi, FixBiOptions),
+    "shot": MethodEntry(SHOT, SHOTOptions),
 }
 
 __all__ = ["METHODS", "Method", "MethodEntry", "Options", "Sizes"]
