@@ -29,7 +29,7 @@ def augmented_logits(
     classes without a target image are left as they are.
     """
     classes = len(weight_KF)
-    member_MK = (target_labels_M[:, None] == torch.arange(classes, device=weight_KF.device)).float()
+    member_MK = (target_labels_M[:, None] == torch.arange(classes, device=weight_KF.device)).to(weight_KF.dtype)
     count_K = member_MK.sum(0)
     share_MK = member_MK / count_K.clamp_min(1)
     known_M = target_labels_M.clamp_min(0)
