@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from pmtrans.losses.bnm import batch_nuclear_norm_loss
-from pmtrans.losses.complement import complement_cross_entropy
 from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
 from pmtrans.losses.prototype_transport import prototype_posterior, prototype_transport_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
@@ -35,13 +34,6 @@ def test_nuclear_norm_prefers_certain_and_diverse_predictions_and_survives_equal
     assert float(loss.detach()) == pytest.approx(-0.5, abs=1e-4)  # one singular value of sqrt(4)
     assert collapsed.grad is not None
     assert collapsed.grad.isfinite().all()
-
-
-def test_complement_is_exact_where_the_probability_rounds_to_one() -> None:
-    logits = torch.tensor([[2.0, 1.0, -1.0], [60.0, 0.0, 0.0]])
-    p = math.exp(2) / (math.exp(2) + math.exp(1) + math.exp(-1))
-    got = complement_cross_entropy(logits, torch.tensor([0, 0]))
-    assert got.tolist() == pytest.approx([-math.log(1 - p), 60 - math.log(2)], rel=1e-5)
 
 
 def test_prototype_transport_in_plain_loops() -> None:

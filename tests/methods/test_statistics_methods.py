@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
@@ -19,8 +18,6 @@ from pmtrans.losses.prototype_transport import prototype_transport_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
-from pmtrans.methods.pct import PCTOptions
-from pmtrans.methods.tsa import TSAOptions
 from pmtrans.model import Model
 from pmtrans.training.players import create_optimiser
 
@@ -177,25 +174,24 @@ def test_ila_keeps_source_classes_together_and_asks_for_labels_once(tiny: Callab
         assert sorted(set(pairs[:, 1].tolist())) == list(range(9))
 
 
-def test_ila_has_the_adversary_of_dann_and_the_contrast_comes_later(
-    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+@pytest.mark.parametrize("adversary", ["dann", "cdan"])
+def test_ila_has_the_adversary_of_dann_or_cdan_and_the_contrast_comes_later(
+    adversary: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny()
-    batch, method = batch_for(model), create("ila", model)
+    batch, method = batch_for(model), create("ila", model, adversary=adversary, weight=0.4, contrastive_weight=2.0)
     assert "contrastive" not in method(batch, EARLY)
     method.eval()  # no dropout
     outputs = method(batch, MIDDLE)
-    assert set(outputs) == {"loss", "classification", "adversary", "contrastive"}
-    f_s, f_t = (model.backbone(images).detach() for images in (batch.source_images, batch.target_images))
-    p_s, p_t = (torch.sigmoid(method.discriminator(features)) for features in (f_s, f_t))
-    expected = -(p_s.log().mean() + (1 - p_t).log().mean()) / 2
-    assert float(outputs["adversary"]) == pytest.approx(float(expected.detach()), rel=1e-4)
-
-
-@pytest.mark.parametrize("options", [PCTOptions, TSAOptions])
-def test_methods_that_read_the_classifiers_weights_refuse_another_head(options: Any) -> None:
-    with pytest.raises(ValidationError, match="linear"):
-        options(head="mlp")
+    f_s, z_s, f_t, z_t = seen(model, batch)
+    inputs = [f_s, f_t]
+    if adversary == "cdan":
+        inputs = [torch.einsum("bf,bk->bfk", f, z.softmax(1)).flatten(1) for f, z in ((f_s, z_s), (f_t, z_t))]
+    p_s, p_t = (torch.sigmoid(method.discriminator(value)).detach() for value in inputs)
+    domain = -(p_s.log().mean() + (1 - p_t).log().mean()) / 2
+    assert float(outputs["domain"]) == pytest.approx(float(domain), rel=1e-4)
+    expected = classification_loss(z_s, batch.source_labels, 0.1) + 0.4 * domain + 2 * outputs["contrastive"]
+    assert float(outputs["loss"].detach()) == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["bnm", "can", "pct", "ckb", "tsa", "ila"])

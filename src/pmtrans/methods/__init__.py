@@ -7,15 +7,24 @@ from typing import Any
 
 from pmtrans.methods.bnm import BNM, BNMOptions
 from pmtrans.methods.can import CAN, CANOptions
+from pmtrans.methods.cdan import CDAN, CDANOptions
+from pmtrans.methods.cgdm import CGDM, CGDMOptions
 from pmtrans.methods.ckb import CKB, CKBOptions
+from pmtrans.methods.dann import DANN, DANNOptions
+from pmtrans.methods.dwl import DWL, DWLOptions
 from pmtrans.methods.fixbi import FixBi, FixBiOptions
 from pmtrans.methods.ila import ILA, ILAOptions
+from pmtrans.methods.mcd import MCD, MCDOptions
+from pmtrans.methods.mdd import MDD, MDDOptions
 from pmtrans.methods.method import Method, Options, Sizes
 from pmtrans.methods.pct import PCT, PCTOptions
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.methods.scda import SCDA, SCDAOptions
 from pmtrans.methods.shot import SHOT, SHOTOptions
 from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
+from pmtrans.methods.swd import SWD, SWDOptions
+from pmtrans.methods.symnets import SymNets, SymNetsOptions
 from pmtrans.methods.tsa import TSA, TSAOptions
 from pmtrans.model import Model
 
@@ -45,6 +54,16 @@ METHODS: dict[str, MethodEntry] = {
     # self-training
     "fixbi": MethodEntry(FixBi, FixBiOptions),
     "shot": MethodEntry(SHOT, SHOTOptions),
+    # adversaries and discrepancies
+    "dann": MethodEntry(DANN, DANNOptions),
+    "cdan": MethodEntry(CDAN, CDANOptions),
+    "mcd": MethodEntry(MCD, MCDOptions),
+    "swd": MethodEntry(SWD, SWDOptions),
+    "mdd": MethodEntry(MDD, MDDOptions),
+    "symnets": MethodEntry(SymNets, SymNetsOptions),
+    "dwl": MethodEntry(DWL, DWLOptions),
+    "cgdm": MethodEntry(CGDM, CGDMOptions),
+    "scda": MethodEntry(SCDA, SCDAOptions),
 }
 
 __all__ = ["METHODS", "Method", "MethodEntry", "Options", "Sizes"]

@@ -13,12 +13,11 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.bnm import batch_nuclear_norm_loss
-from pmtrans.methods.method import Method, Moment, Sizes
-from pmtrans.methods.source_only import SourceOnlyOptions
+from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
 from pmtrans.model import Model
 
 
-class BNMOptions(SourceOnlyOptions):
+class BNMOptions(ClassifierOptions):
     """Switches of BNM."""
 
     weight: float = Field(1.0, ge=0, description="weight of the nuclear norm")
@@ -28,9 +27,7 @@ class BNM(Method):
     """The sum of both, without a bottleneck before the classifier: transformer features go straight in."""
 
     title = "BNM"
-    paper = (
-        "Towards Discriminability and Diversity: Batch Nuclear-norm Maximization under Label Insufficient Situations"
-    )
+    paper = "Towards Discriminability and Diversity: Batch Nuclear-norm Maximization, CVPR 2020"
     year = 2020
     needs = "one pass of 2B; singular values of a B x K matrix"
 

@@ -15,15 +15,14 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.kernels import contrastive_domain_discrepancy
-from pmtrans.methods.method import Context, Method, Moment, Sizes
+from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Sizes
 from pmtrans.methods.parts.class_runs import paired_runs
 from pmtrans.methods.parts.prototypes import class_means
-from pmtrans.methods.source_only import SourceOnlyOptions
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import spherical_kmeans
 
 
-class CANOptions(SourceOnlyOptions):
+class CANOptions(ClassifierOptions):
     """Switches of CAN."""
 
     weight: float = Field(0.3, ge=0, description="weight of the contrastive domain discrepancy")
@@ -40,7 +39,7 @@ class CAN(Method):
     """
 
     title = "CAN"
-    paper = "Contrastive Adaptation Network for Unsupervised Domain Adaptation"
+    paper = "Contrastive Adaptation Network for Unsupervised Domain Adaptation, CVPR 2019"
     year = 2019
     needs = "one pass of 2B, kernels of 2B x 2B; one pass over source and target per epoch"
     chooses_pairs = True

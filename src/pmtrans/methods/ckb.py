@@ -15,13 +15,12 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
 from pmtrans.losses.kernels import maximum_mean_discrepancy
-from pmtrans.methods.method import Method, Moment, Sizes
+from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
 from pmtrans.methods.parts.entropy import entropy
-from pmtrans.methods.source_only import SourceOnlyOptions
 from pmtrans.model import Model
 
 
-class CKBOptions(SourceOnlyOptions):
+class CKBOptions(ClassifierOptions):
     """Switches of CKB."""
 
     weight: float = Field(1.0, ge=0, description="weight of the conditional kernel Bures distance")
@@ -36,7 +35,7 @@ class CKB(Method):
     """Target labels are the soft predictions. Starts are shares of the training where the paper has epochs."""
 
     title = "CKB"
-    paper = "Conditional Bures Metric for Domain Adaptation"
+    paper = "Conditional Bures Metric for Domain Adaptation, CVPR 2021"
     year = 2021
     needs = "one pass of 2B; Cholesky and singular values of B x B matrices"
 

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.losses.complement import complement_cross_entropy
-from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
-from pmtrans.methods.source_only import SourceOnlyOptions
+from pmtrans.losses.margin_disparity import log_complement
+from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Player, Sizes, named
 from pmtrans.model import Model
 
 
-class FixBiOptions(SourceOnlyOptions):
+class FixBiOptions(ClassifierOptions):
     """Switches of FixBi."""
 
     source_ratio: float = Field(0.7, gt=0, lt=1, description="source weight in the source-dominant mixture")
@@ -52,7 +51,7 @@ class FixBi(Method):
     """
 
     title = "FixBi"
-    paper = "FixBi: Bridging Domain Spaces for Unsupervised Domain Adaptation"
+    paper = "FixBi: Bridging Domain Spaces for Unsupervised Domain Adaptation, CVPR 2021"
     year = 2021
     needs = "a second network; one pass of 3B through each (2B before matching)"
 
@@ -119,7 +118,7 @@ class FixBi(Method):
 
 def _self_penalisation(view: View, temperature: Tensor) -> Tensor:
     """L_sp = mean of -log(1 - p_label(z / T)) where the network is not sure."""
-    return _mean(complement_cross_entropy(view.target_BK / temperature, view.labels_B), ~view.sure_B)
+    return _mean(-log_complement(view.target_BK / temperature, view.labels_B), ~view.sure_B)
 
 
 def _matching(student: View, teacher: View) -> Tensor:

@@ -6,33 +6,30 @@ are transported onto each other; the class proportions of the target may be lear
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.prototype_transport import prototype_posterior, prototype_transport_loss
-from pmtrans.methods.method import Method, Moment, Sizes
-from pmtrans.methods.source_only import SourceOnlyOptions
+from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
+from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.model import Model
 
 
-class PCTOptions(SourceOnlyOptions):
+class PCTOptions(ClassifierOptions):
     """Switches of PCT."""
 
-    head: Literal["linear"] = Field("linear", description="linear only: its weights are the prototypes")
     weight: float = Field(1.0, ge=0, description="weight of the transport")
     prior_rate: float = Field(0.0, ge=0, le=1, description="how fast class proportions are learned; 0: kept uniform")
 
 
 class PCT(Method):
-    """L_cls and both transports, without the bottleneck of the authors' network."""
+    """L_cls and both transports, without the bottleneck of the authors' network; of an MLP head, its last layer."""
 
     title = "PCT"
-    paper = "A Prototype-Oriented Framework for Unsupervised Domain Adaptation"
+    paper = "A Prototype-Oriented Framework for Unsupervised Domain Adaptation, NeurIPS 2021"
     year = 2021
     needs = "one pass of 2B"
 
@@ -44,10 +41,10 @@ class PCT(Method):
         self.register_buffer("prior_K", torch.full((sizes.classes,), 1 / sizes.classes))
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
-        features_s, features_t = self.model.backbone(torch.cat([batch.source_images, batch.target_images])).chunk(2)
-        head = self.model.head
-        assert isinstance(head, nn.Linear)
-        prototypes_KF, logits_s = head.weight, head(features_s)
+        features_2BF = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
+        entered_2BF, logits_2BK = through_last_layer(self.model.head, features_2BF)
+        prototypes_KF, features_t = last_linear(self.model.head).weight, entered_2BF.chunk(2)[1]
+        logits_s = logits_2BK.chunk(2)[0]
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         if self.options.prior_rate > 0:
             self._learn_proportions(prototypes_KF, features_t)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.func import functional_call
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.methods.method import Context, Method, Moment, Sizes
+from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
-from pmtrans.methods.source_only import SourceOnlyOptions
+from pmtrans.methods.parts.frozen import through_frozen
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 
 
-class SHOTOptions(SourceOnlyOptions):
+class SHOTOptions(ClassifierOptions):
     """Switches of SHOT."""
 
     source_share: float = Field(0.4, gt=0, lt=1, description="share of the steps that train the source model")
@@ -36,7 +35,7 @@ class SHOT(Method):
     """
 
     title = "SHOT"
-    paper = "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for Unsupervised Domain Adaptation"
+    paper = "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for UDA, ICML 2020"
     year = 2020
     needs = "one pass of B; one pass over the target per epoch"
 
@@ -66,7 +65,8 @@ class SHOT(Method):
             logits_s = self.model(batch.source_images)
             loss = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
             return {"loss": loss, "classification": loss.detach()}
-        logits_t = self._frozen_classifier(self.model.backbone(batch.target_images))
+        # the source hypothesis gets no gradient, so the optimiser passes over it
+        logits_t = through_frozen(self.model.head, self.model.backbone(batch.target_images))
         information = mutual_information(logits_t)
         self_training = classification_loss(logits_t, self.pseudo_labels_M[batch.target_index], smoothing=0.0)
         return {
@@ -74,9 +74,3 @@ class SHOT(Method):
             "self_training": self_training.detach(),
             "mutual_information": information.detach(),
         }
-
-    def _frozen_classifier(self, features_BF: Tensor) -> Tensor:
-        """The source hypothesis: it gets no gradient, so the optimiser passes over it."""
-        weights = {name: parameter.detach() for name, parameter in self.model.head.named_parameters()}
-        logits: Tensor = functional_call(self.model.head, weights, (features_BF,))
-        return logits

@@ -6,27 +6,24 @@ along its class covariances, in closed form, while the mutual information of the
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
-from pmtrans.methods.method import Method, Moment, Sizes
+from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.feature_memory import FeatureMemory
+from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes
-from pmtrans.methods.source_only import SourceOnlyOptions
 from pmtrans.model import Model
 
 
-class TSAOptions(SourceOnlyOptions):
+class TSAOptions(ClassifierOptions):
     """Switches of TSA."""
 
-    head: Literal["linear"] = Field("linear", description="linear only: the closed form needs its weights")
     strength: float = Field(0.25, ge=0, description="strength of the augmentation at the end of the training")
     weight: float = Field(0.1, ge=0, description="weight of the mutual information on the target")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the source's class means")
@@ -35,34 +32,33 @@ class TSAOptions(SourceOnlyOptions):
 class TSA(Method):
     """Target statistics are those of a memory of all target features with predicted labels, as last seen.
 
-    The source's class means move by momentum instead of a second memory.
+    The source's class means move by momentum instead of a second memory; of an MLP head, its last layer is taken.
     """
 
     title = "TSA"
-    paper = "Transferable Semantic Augmentation for Domain Adaptation"
+    paper = "Transferable Semantic Augmentation for Domain Adaptation, CVPR 2021"
     year = 2021
     needs = "one pass of 2B; a feature per target image, and their logits at each step"
 
     def __init__(self, model: Model, options: TSAOptions, sizes: Sizes) -> None:
         super().__init__(model)
         self.options = options
-        self.source = Prototypes(sizes.classes, model.backbone.features, options.momentum)
-        self.target = FeatureMemory(sizes.target_images, model.backbone.features)
+        features = last_linear(model.head).in_features
+        self.source = Prototypes(sizes.classes, features, options.momentum)
+        self.target = FeatureMemory(sizes.target_images, features)
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         images = torch.cat([batch.source_images, batch.target_images])
-        features_2BF, logits_2BK = self.model.features_and_logits(images)
+        features_2BF, logits_2BK = through_last_layer(self.model.head, self.model.backbone(images))
         features_s, features_t = features_2BF.chunk(2)
         logits_s, logits_t = logits_2BK.chunk(2)
         self.source.update(features_s, batch.source_labels)
         self.target.store(batch.target_index, features_t, logits_t.argmax(1))
 
-        head = self.model.head
-        assert isinstance(head, nn.Linear)
         moved_BK = augmented_logits(
             logits_s,
             batch.source_labels,
-            head.weight,
+            last_linear(self.model.head).weight,
             self.source.means_KF,
             self.target.features_MF,
             self.target.labels_M,

@@ -5,8 +5,10 @@ from collections import Counter
 import pytest
 import torch
 
+from pmtrans.backbones.head import HeadKind, create_head
 from pmtrans.methods.parts.class_runs import ClassPools, paired_runs
 from pmtrans.methods.parts.feature_memory import FeatureMemory
+from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes, class_means
 
 
@@ -59,3 +61,14 @@ def test_runs_hold_one_class_on_both_sides_and_every_class_equally_often(pairs: 
     again = paired_runs(source, target, 4, 3, pairs, torch.Generator().manual_seed(5))
     assert torch.equal(chosen, again)
     assert not torch.equal(chosen, paired_runs(source, target, 4, 3, pairs, torch.Generator().manual_seed(6)))
+
+
+@pytest.mark.parametrize(("kind", "width"), [("linear", 6), ("mlp", 12)])
+def test_logits_are_the_last_layer_on_what_enters_it(kind: HeadKind, width: int) -> None:
+    torch.manual_seed(0)
+    head, features = create_head(kind, 6, 3).eval(), torch.randn(4, 6)
+    entered, logits = through_last_layer(head, features)
+    layer = last_linear(head)
+    assert entered.shape == (4, width)
+    assert torch.equal(logits, head(features))
+    assert torch.allclose(logits, entered @ layer.weight.T + layer.bias, atol=1e-6)
