@@ -44,16 +44,6 @@ class MethodEntry:
 METHODS: dict[str, MethodEntry] = {
     "pmtrans": MethodEntry(PMTrans, PMTransOptions),
     "source_only": MethodEntry(SourceOnly, SourceOnlyOptions),
-    # statistics and prototypes
-    "bnm": MethodEntry(BNM, BNMOptions),
-    "can": MethodEntry(CAN, CANOptions),
-    "pct": MethodEntry(PCT, PCTOptions),
-    "ckb": MethodEntry(CKB, CKBOptions),
-    "tsa": MethodEntry(TSA, TSAOptions),
-    "ila": MethodEntry(ILA, ILAOptions),
-    # self-training
-    "fixbi": MethodEntry(FixBi, FixBiOptions),
-    "shot": MethodEntry(SHOT, SHOTOptions),
     # adversaries and discrepancies
     "dann": MethodEntry(DANN, DANNOptions),
     "cdan": MethodEntry(CDAN, CDANOptions),
@@ -64,6 +54,16 @@ METHODS: dict[str, MethodEntry] = {
     "dwl": MethodEntry(DWL, DWLOptions),
     "cgdm": MethodEntry(CGDM, CGDMOptions),
     "scda": MethodEntry(SCDA, SCDAOptions),
+    # statistics and prototypes
+    "bnm": MethodEntry(BNM, BNMOptions),
+    "can": MethodEntry(CAN, CANOptions),
+    "pct": MethodEntry(PCT, PCTOptions),
+    "ckb": MethodEntry(CKB, CKBOptions),
+    "tsa": MethodEntry(TSA, TSAOptions),
+    "ila": MethodEntry(ILA, ILAOptions),
+    # self-training
+    "fixbi": MethodEntry(FixBi, FixBiOptions),
+    "shot": MethodEntry(SHOT, SHOTOptions),
 }
 
 __all__ = ["METHODS", "Method", "MethodEntry", "Options", "Sizes"]
