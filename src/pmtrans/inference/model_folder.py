@@ -34,6 +34,7 @@ class TrainedModel:
     classes: tuple[str, ...]
     preprocessing: Preprocessing
     backbone: BackboneConfig
+    temperature: float = 1.0  # of the softmax, calibrated on the source hold-out
 
 
 def save_model(folder: Path, trained: TrainedModel) -> None:
@@ -65,7 +66,7 @@ def load_model(folder: Path) -> TrainedModel:
         _load(model, state)
     except (RuntimeError, KeyError) as error:
         raise ModelError(f"{shown!r}: weights do not fit {backbone.name!r}: {one_line(error, 150)}") from None
-    return TrainedModel(model.eval(), classes, preprocessing, backbone)
+    return TrainedModel(model.eval(), classes, preprocessing, backbone, float(ours.get("temperature", 1.0)))
 
 
 def _tensors(model: Model) -> dict[str, Tensor]:
@@ -115,6 +116,7 @@ def _config(trained: TrainedModel) -> dict[str, Any]:
             "backbone": trained.backbone.name,
             "options": trained.backbone.options,
             "head": kind,
+            "temperature": trained.temperature,
             "preprocessing": asdict(preprocessing),
         },
     }

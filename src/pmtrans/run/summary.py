@@ -11,12 +11,19 @@ from pmtrans.run.files import read_json
 
 @dataclass(frozen=True)
 class Summary:
-    """Accuracies are fractions, None where the target has no labels."""
+    """Accuracies are fractions, None where the target has no labels; these four chose nothing."""
 
     method: str
     source_only: float | None
-    adapted: float | None
+    adapted: float | None  # of the model in ``model/``, chosen without target labels
+    last: float | None
+    oracle: float | None  # the best of all evaluations, chosen with target labels: what nobody can have
     seconds: float
+    selected_step: int
+    selection: str
+    estimate: dict[str, Any] | None  # accuracy, low, high, parts: made without target labels
+    verdict: str | None  # helped, unchanged or hurt; None without a baseline
+    verdict_reason: str | None
     evaluations: dict[str, Any] = field(default_factory=dict)  # the last evaluation of each training
 
     def to_json(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Task:
 
     source: LabelledDomain
     holdout: LabelledDomain
+    source_sample: LabelledDomain  # a few training images, for validators that compare with them
     target: Domain
     preprocessing: Preprocessing
     batch_size: int
@@ -56,6 +57,7 @@ class Evaluation:
     step: int
     target: Pass
     holdout: Pass | None
+    source_sample: Pass | None
 
 
 Observer = Callable[[Evaluation], dict[str, Any]]
@@ -219,9 +221,14 @@ class Loop:
         self._passes[name] = (self.step, result)
         return result
 
-    def _evaluate(self, log: MetricsLog) -> None:
+    def evaluation(self) -> Evaluation:
+        """What is known about the model as it is now."""
         holdout = self._pass("holdout", self.task.holdout) if len(self.task.holdout) else None
-        evaluation = Evaluation(self.step, self._pass("target", self.task.target), holdout)
+        sample = self._pass("source_sample", self.task.source_sample) if holdout is not None else None
+        return Evaluation(self.step, self._pass("target", self.task.target), holdout, sample)
+
+    def _evaluate(self, log: MetricsLog) -> None:
+        evaluation = self.evaluation()
         values: dict[str, Any] = {}
         for observe in self.observers:
             values |= observe(evaluation)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from accelerate import Accelerator
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
 from pmtrans.data.domain import LabelledDomain
-from pmtrans.data.holdout import split_holdout
+from pmtrans.data.holdout import sample_domain, split_holdout
 from pmtrans.data.read import Target, read_source, read_target
 from pmtrans.data.readable import fast_check, keep_readable
 from pmtrans.data.transforms import preprocessing_for
@@ -23,10 +24,15 @@ from pmtrans.evaluation.oracle import Oracle
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
-from pmtrans.run.files import write_json
+from pmtrans.run.files import write_atomically, write_json
 from pmtrans.run.folder import Opened, RunFolder, fingerprint, open_run, prepare
 from pmtrans.run.lock import run_lock
 from pmtrans.run.summary import Summary, read_summary
+from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.estimate import estimate_accuracy
+from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.judge import Judge, write_evidence
+from pmtrans.selection.verdict import verdict
 from pmtrans.training.checkpoint import BrokenCheckpoint, checkpoints, load_snapshot
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
@@ -93,22 +99,42 @@ def _readable(
 
 def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporter, stop: StopRequest) -> Summary:
     begin = time.monotonic()
+    name = config.method["name"]
     baseline = None
-    if config.train.baseline and config.method["name"] != "source_only":
+    if config.train.baseline and name != "source_only":
         plain = config.model_copy(update={"method": _baseline_switches(config)})
         baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop)
-    adapted = _train_one(config.method["name"], config, folder.path, data, reporter, stop)
-    only = adapted if config.method["name"] == "source_only" else baseline
-    summary = Summary(
-        method=config.method["name"],
-        source_only=only.accuracy if only else None,
-        adapted=adapted.accuracy,
-        seconds=round(adapted.seconds + (baseline.seconds if baseline else 0.0), 3),
-        evaluations={"adapted": adapted.details, "source_only": only.details if only else None},
-    )
+    adapted = _train_one(name, config, folder.path, data, reporter, stop, baseline.evidence if baseline else None)
+    summary = _summarise(name, baseline, adapted)
     write_json(folder.summary, summary.to_json())
     reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
     return summary
+
+
+def _summarise(name: str, baseline: _Trained | None, adapted: _Trained) -> Summary:
+    only = adapted if name == "source_only" else baseline
+    oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
+    estimate = judged = None
+    if adapted.evidence is not None:
+        estimate = estimate_accuracy(adapted.evidence, baseline.evidence if baseline else None)
+        judged = verdict(baseline.evidence, adapted.evidence) if baseline and baseline.evidence else None
+    return Summary(
+        method=name,
+        source_only=only.accuracy if only else None,
+        adapted=adapted.accuracy,
+        last=oracle[-1] if oracle else None,
+        oracle=max(oracle) if oracle else None,
+        seconds=round(adapted.seconds + (baseline.seconds if baseline else 0.0), 3),
+        selected_step=adapted.step,
+        selection=adapted.explanation,
+        estimate=None if estimate is None else asdict(estimate),
+        verdict=judged.name if judged else None,
+        verdict_reason=judged.reason if judged else None,
+        evaluations={
+            "adapted": next(e for e in adapted.evaluations if e["step"] == adapted.step),
+            "source_only": only.evaluations[-1] if only else None,
+        },
+    )
 
 
 def _baseline_switches(config: Config) -> dict[str, Any]:
@@ -120,23 +146,59 @@ def _baseline_switches(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Trained:
-    accuracy: float | None
+    """One finished training: what its model is worth, with and without target labels."""
+
+    step: int
     seconds: float
-    details: dict[str, Any]
+    accuracy: float | None  # of the chosen evaluation; oracle
+    evaluations: list[dict[str, Any]]
+    explanation: str
+    evidence: Evidence | None
 
 
-def _train_one(title: str, config: Config, folder: Path, data: Data, reporter: Reporter, stop: StopRequest) -> _Trained:
+def _train_one(
+    title: str,
+    config: Config,
+    folder: Path,
+    data: Data,
+    reporter: Reporter,
+    stop: StopRequest,
+    baseline: Evidence | None = None,
+) -> _Trained:
     """One method, from its last whole checkpoint on."""
     accelerator = Accelerator(mixed_precision=precision(config.train.precision), cpu=not torch.cuda.is_available())
     method, task, trained = build(config, data, reporter)
-    oracle = Oracle(data.target, reporter, title) if data.target.labelled else None
-    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, [oracle] if oracle else [])
+    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop)
+    judge = None
+    if len(data.holdout):
+        labels, classes = data.holdout.labels, data.source.classes
+        judge = Judge(folder / "candidates", labels, classes, trained.model.state_dict, reporter.warn, baseline)
+        loop.observers.append(judge)
+    if data.target.labelled is not None:
+        loop.observers.append(Oracle(data.target, reporter, title))
     folder.mkdir(exist_ok=True)
     _resume(loop, folder / "checkpoints", reporter)
+    if judge is not None:
+        judge.history = loop.evaluations
     loop.fit()
-    save_model(folder / "model", trained)
-    details = dict(loop.evaluations[-1])
-    return _Trained(details.get("oracle_accuracy"), loop.seconds, details)
+    return _finish(loop, judge, trained, folder, keep_last=config.method["name"] == "source_only")
+
+
+def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, keep_last: bool) -> _Trained:
+    """Write the model that the judge chose; a baseline is what it is at its end."""
+    step, explanation, evidence, temperature = loop.steps, "the last step", None, 1.0
+    if judge is not None and not keep_last:
+        step, explanation, weights, evidence = judge.select()
+        trained.model.load_state_dict(weights)
+    elif judge is not None:
+        evidence = judge.evidence(loop.evaluation())
+    if evidence is not None:
+        temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+        write_atomically(folder / "evidence.safetensors", lambda path: write_evidence(path, evidence))
+    save_model(folder / "model", replace(trained, temperature=temperature))
+    shutil.rmtree(folder / "candidates", ignore_errors=True)
+    chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
+    return _Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
 
 
 def _resume(loop: Loop, folder: Path, reporter: Reporter) -> None:
@@ -167,7 +229,8 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     batch_size = min(config.train.batch_size, len(data.source), len(data.target.domain))
     if batch_size < config.train.batch_size:
         reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
-    task = Task(data.source, data.holdout, data.target.domain, preprocessing, batch_size)
+    sample = sample_domain(data.source, 512, config.seed)
+    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
     return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
 
 
