@@ -1,4 +1,4 @@
-"""Information maximisation: predictions certain each and diverse together (Krause et al., NIPS 2010; SHOT, ICML 2020)."""
+"""Information maximisation (Krause et al., NIPS 2010; SHOT, ICML 2020): certain each, diverse together."""
 
 from __future__ import annotations
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pmtrans.methods.cdtrans import CDTrans, CDTransOptions
+from pmtrans.methods.mcc import MCC, MCCOptions
 from pmtrans.methods.method import Method, Options, Sizes
+from pmtrans.methods.mic import MIC, MICOptions
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
+from pmtrans.methods.ssrt import SSRT, SSRTOptions
+from pmtrans.methods.tvt import TVT, TVTOptions
 from pmtrans.model import Model
 
 
@@ -27,6 +32,11 @@ class MethodEntry:
 METHODS: dict[str, MethodEntry] = {
     "pmtrans": MethodEntry(PMTrans, PMTransOptions),
     "source_only": MethodEntry(SourceOnly, SourceOnlyOptions),
+    "ssrt": MethodEntry(SSRT, SSRTOptions),
+    "cdtrans": MethodEntry(CDTrans, CDTransOptions),
+    "tvt": MethodEntry(TVT, TVTOptions),
+    "mcc": MethodEntry(MCC, MCCOptions),
+    "mic": MethodEntry(MIC, MICOptions),
 }
 
 __all__ = ["METHODS", "Method", "MethodEntry", "Options", "Sizes"]

@@ -19,7 +19,9 @@ class Additions(nn.Module):
         self.mic = mic
         self.masked = MaskedConsistency(model) if mic else None
 
-    def forward(self, model: Model, images_BCHW: Tensor, features_BF: Tensor) -> tuple[Tensor | float, dict[str, Tensor]]:
+    def forward(
+        self, model: Model, images_BCHW: Tensor, features_BF: Tensor
+    ) -> tuple[Tensor | float, dict[str, Tensor]]:
         """What is added to the loss, and its parts for the log."""
         parts: dict[str, Tensor] = {}
         if self.mcc:
