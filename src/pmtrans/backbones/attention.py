@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 
@@ -83,3 +83,10 @@ class InsideAttention(TorchFunctionMode, ABC):
             return func(*args, **(kwargs or {}))
         self.calls += 1
         return self.attend(AttentionCall(*args, **(kwargs or {})))
+
+
+def use_fused_attention(backbone: nn.Module) -> None:
+    """Ask for the fused kernel wherever timm has one; in some families (Swin) it is off unless asked for."""
+    for module in backbone.modules():
+        if isinstance(getattr(module, "fused_attn", None), bool):
+            module.fused_attn = True

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from pmtrans.backbones.attention import use_fused_attention
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.distillation import distillation_loss
@@ -51,6 +52,7 @@ class CDTrans(Method):
         self.options = options
         self.sizes = sizes
         size = model.backbone.image_size
+        use_fused_attention(model.backbone)
         with torch.no_grad():  # a backbone that cannot look across is refused before the first step
             empty = model.backbone.embed(torch.zeros(1, 3, size, size))
             encode_three_branches(model.backbone, empty, empty)

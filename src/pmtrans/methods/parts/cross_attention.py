@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pmtrans.backbones.attention import AttentionCall, InsideAttention
 from pmtrans.backbones.backbone import Backbone
+from pmtrans.backbones.blocks import transformer_blocks
 from pmtrans.errors import ModelError
 
 
@@ -36,9 +37,9 @@ def encode_three_branches(backbone: Backbone, source_BND: Tensor, target_BND: Te
     """
     with _CrossAttention() as attention:
         features_3BF = backbone.encode(torch.cat([source_BND, target_BND, target_BND]), scored=0).features_BF
-    if not attention.calls:
+    if attention.calls < len(transformer_blocks(backbone)):  # some block would have kept to itself, unnoticed
         raise ModelError(
-            f"Backbone {backbone.name!r} has no attention that could look across two images: take a ViT, DeiT or Swin."
+            f"Backbone {backbone.name!r} has blocks that cannot look across two images: take a ViT, DeiT or Swin."
         )
     source_BF, target_BF, cross_BF = features_3BF.chunk(3)
     return source_BF, target_BF, cross_BF
