@@ -89,4 +89,4 @@ def use_fused_attention(backbone: nn.Module) -> None:
     """Ask for the fused kernel wherever timm has one; in some families (Swin) it is off unless asked for."""
     for module in backbone.modules():
         if isinstance(getattr(module, "fused_attn", None), bool):
-            module.fused_attn = True
+            setattr(module, "fused_attn", True)  # noqa: B010  (an attribute of timm, unknown to nn.Module)
