@@ -1,4 +1,4 @@
-"""The discriminator's loss (Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016, Eq. 9)."""
+"""The discriminator's loss (Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016)."""
 
 from __future__ import annotations
 

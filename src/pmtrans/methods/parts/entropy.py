@@ -29,6 +29,6 @@ def mutual_information(logits_BK: Tensor) -> Tensor:
 
 @torch.no_grad()
 def entropy_weights(logits_BK: Tensor) -> Tensor:
-    """w_B = 1 + exp(-H(p)), scaled to a mean of 1: certain predictions weigh more (Long et al., CDAN, Eq. "CDAN+E")."""
+    """w_B = 1 + exp(-H(p)), scaled to a mean of 1: certain predictions weigh more (Long et al., CDAN+E, 2018)."""
     weights_B = 1 + torch.exp(-entropy(logits_BK))
     return weights_B / weights_B.mean()
