@@ -62,15 +62,19 @@ def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False
         return _train_both(config, folder, data, reporter, stop)
 
 
-def read_data(config: Config, reporter: Reporter) -> Data:
-    """Both domains; everything that a user can get wrong with data is said before the first step."""
+def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
+    """Both domains; everything that a user can get wrong with data is said before the first step.
+
+    ``decode=False`` believes that every file can be read, as when a run that was trained on them is looked at.
+    """
     settings = config.data
     if settings.source is None or settings.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
     source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
     target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
-    source, target = _readable(source, target, settings.on_bad_image, reporter)
+    if decode:
+        source, target = _readable(source, target, settings.on_bad_image, reporter)
     if len(target.domain) < 2:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image is too few to adapt to.")
     training, holdout = split_holdout(source, settings.holdout, config.seed)
