@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 LOSSES = {
     "loss": "J",
@@ -103,7 +101,9 @@ def draw_values(
     for name, label in names.items():
         seen = [(m["step"], factor * m[name]) for m in metrics if isinstance(m.get(name), int | float)]
         if seen:
-            axes.plot(*zip(*thinned(seen), strict=True), marker="." if len(seen) < 60 else "", label=label, linewidth=1.2)
+            axes.plot(
+                *zip(*thinned(seen), strict=True), marker="." if len(seen) < 60 else "", label=label, linewidth=1.2
+            )
     axes.set(xlabel="step", ylabel=unit, title=title)
     if len(names) > 1:
         axes.legend(fontsize=8)

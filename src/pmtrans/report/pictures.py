@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -38,7 +38,11 @@ def draw_mixed(
 
 
 def draw_attention(
-    figure: Figure, images: Pixels, maps: dict[str, Pixels], captions: dict[str, Sequence[str]], grid: tuple[int, int]
+    figure: Figure,
+    images: Pixels,
+    maps: dict[str, Pixels],
+    captions: Mapping[str, Sequence[str]],
+    grid: tuple[int, int],
 ) -> None:
     """Images (B, H, W, 3 in [0, 1]) and, a column each, the maps (B, N) laid over them; captions below each."""
     columns = ["image", *maps]
@@ -46,7 +50,9 @@ def draw_attention(
     side = images.shape[1]
     for row, image in enumerate(images):
         for cell, name in zip(axes[row], columns, strict=True):
-            cell.imshow(image if name == "image" else image.mean(2), cmap="gray", vmin=0, vmax=1)
+            cell.imshow(
+                image if name == "image" else image.mean(2), cmap="gray", vmin=0, vmax=1, extent=(0, side, side, 0)
+            )
             if name in maps:
                 scores = maps[name][row].reshape(grid)
                 cell.imshow(

@@ -24,6 +24,7 @@ from pmtrans.evaluation.oracle import Oracle
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
+from pmtrans.run.environment import environment
 from pmtrans.run.files import write_atomically, write_json
 from pmtrans.run.folder import Opened, RunFolder, fingerprint, open_run, prepare
 from pmtrans.run.lock import run_lock
@@ -59,6 +60,8 @@ def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False
             reporter.note(f"Run {one_line(out)} is finished already.")
             return read_summary(folder.summary)
         write_json(folder.classes, list(data.source.classes))
+        if state is Opened.NEW:
+            write_json(out / "environment.json", environment())
         return _train_both(config, folder, data, reporter, stop)
 
 

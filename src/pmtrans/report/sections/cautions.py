@@ -11,6 +11,7 @@ from pmtrans.selection.collapse import collapse_signs
 
 MOST = 40
 UNSTABLE = 0.1  # of the pseudo labels, still changing at the end
+NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
 STARVED = 0.3  # of the time, waiting for images
 
 
@@ -27,6 +28,7 @@ def _found(material: Material) -> Iterator[str]:
     summary = material.summary
     if summary is not None and summary.verdict == "hurt":
         yield f"Adaptation hurt: {summary.verdict_reason or ''} Keep the source-only model."
+    yield from _of_the_labels(material)
     for line in material.evaluations:
         for text in line.get("warnings") or ():
             yield f"Step {line['step']}: {text}"
@@ -46,15 +48,29 @@ def _found(material: Material) -> Iterator[str]:
     yield from material.warnings
 
 
+def _of_the_labels(material: Material) -> Iterator[str]:
+    """Where target labels exist, they overrule whatever was judged without them."""
+    summary = material.summary
+    if summary is None or summary.adapted is None or summary.source_only is None or summary.verdict is None:
+        return
+    gain = summary.adapted - summary.source_only
+    measured = "unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt"
+    if measured != summary.verdict:
+        yield f"Without labels the verdict is «{summary.verdict}»; the target's labels say {100 * gain:+.1f} points."
+    estimate = summary.estimate
+    if estimate and not estimate["low"] <= summary.adapted <= estimate["high"]:
+        yield f"The estimate's interval does not hold the measured accuracy, {100 * summary.adapted:.1f} %."
+
+
 def _of_the_game(material: Material) -> Iterator[str]:
     states = [line for line in material.metrics if line.get("beta_b") and line.get("beta_g")]
     method = material.config.method
     if states and "beta_floor" in method and "beta_ceiling" in method and method.get("beta") != "fixed":
         for name, side in (("beta_b", "b"), ("beta_g", "g")):
             if states[-1][name] <= 1.1 * method["beta_floor"]:
-                yield f"The Beta's {side} ended at its floor ({states[-1][name]:.2f}): mixing is close to all or nothing."
+                yield f"The Beta's {side} ended at its floor ({states[-1][name]:.2f}): patches are taken whole."
             if states[-1][name] >= 0.98 * method["beta_ceiling"]:
-                yield f"The Beta's {side} ended at its ceiling ({states[-1][name]:.2f}): mixing hardly varies any more."
+                yield f"The Beta's {side} ended at its ceiling ({states[-1][name]:.2f}): the ratio hardly varies."
     changed = [line["pseudo_labels_changed"] for line in material.metrics if "pseudo_labels_changed" in line]
     if changed and changed[-1] is not None and changed[-1] > UNSTABLE:
         yield f"{changed[-1]:.0%} of the pseudo labels still changed at the last refresh: train longer."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pmtrans.report.drawing import new_axes
+from pmtrans.report.drawing import AFTER, BEFORE, new_axes
 from pmtrans.report.figures import LOSSES, draw_accuracy, draw_losses, draw_values
 from pmtrans.report.material import Line, Material
 from pmtrans.report.section import Chart, Section
@@ -53,13 +53,14 @@ def accuracy(material: Material) -> Section | None:
     if not any(line.get("oracle_accuracy") is not None for lines in runs.values() for line in lines):
         return None
     figure, axes = new_axes()
+    axes.set_prop_cycle(color=[BEFORE, AFTER])
     draw_accuracy(axes, {name: lines for name, lines in runs.items() if lines})
     if material.summary is not None:
         axes.axvline(material.summary.selected_step, color="0.6", linestyle=":", linewidth=1.2, zorder=0)
     return Section(
         "accuracy",
         "Accuracy over time",
-        lead="Target labels were read for this chart only; they chose nothing. The dotted line is the model that was kept.",
+        lead="Target labels were read for this chart only; they chose nothing. Dotted: the model that was kept.",
         charts=(Chart("accuracy", figure, "Accuracy on the target"),),
     )
 

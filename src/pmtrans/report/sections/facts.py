@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import PackageNotFoundError, version
-
 import yaml
 
-import pmtrans
 from pmtrans.errors import one_line
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
+from pmtrans.run.environment import environment
 from pmtrans.run.folder import flatten
 
 
@@ -30,22 +27,11 @@ def facts(material: Material) -> Section:
     ]
     values = {
         "rows": [(name, one_line(value)) for name, value in rows],
-        "versions": material.environment or versions(),
+        "versions": material.environment or environment(),
         "recorded": bool(material.environment),
         "settings": [(key, one_line(value, 200)) for key, value in flatten(yaml.safe_load(config.to_yaml())).items()],
     }
     return Section("facts", "What was run", "facts.html", values=values)
-
-
-def versions() -> dict[str, str]:
-    """Of the libraries that numbers depend on."""
-    found = {"pmtrans": pmtrans.__version__, "python": platform.python_version()}
-    for name in ("torch", "torchvision", "timm", "numpy", "scikit-learn"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _domain(spec: str | None, material: Material, name: str) -> str:

@@ -37,7 +37,7 @@ def mixing(material: Material) -> Section | None:
     return Section(
         "mixing",
         "The Beta of the mixing",
-        lead="Player P draws the weight of each source patch from Beta(b, g) and moves both numbers to make the task harder.",
+        lead="Player P draws the weight of each source patch from Beta(b, g), and moves b and g to make the task harder.",
         charts=tuple(charts),
     )
 
@@ -52,7 +52,9 @@ def game(material: Material) -> Section | None:
     )
     if not names:
         return None
-    norms = {name: name.removeprefix(PREFIX).replace("_", " ") for name in names if "gradient" in name or "norm" in name}
+    norms = {
+        name: name.removeprefix(PREFIX).replace("_", " ") for name in names if "gradient" in name or "norm" in name
+    }
     charts = []
     for name in names:
         if name in norms:

@@ -42,7 +42,7 @@ def mixed_images(material: Material) -> Section | None:
     return Section(
         "mixed",
         "Mixed images",
-        lead="Pairs of a source and a target image, the weight of the source in each patch, and the image between them. "
+        lead="Pairs of a source and a target image, the weight of the source in each patch, and the image between. "
         "Training mixes the embedded patches; this shows the same ratios on pixels.",
         charts=(Chart("mixed", figure, "Pairs of images, mix maps and mixed images", wide=True),),
     )
@@ -72,8 +72,8 @@ def attention(material: Material) -> Section | None:
     return Section(
         "attention",
         "What the model looks at",
-        lead="Target images and the attention on their patches, before adaptation (source only) and after; below each, the "
-        "class that was predicted" + (", below the image its label." if any(captions["image"]) else "."),
+        lead="Target images and the attention on their patches, before adaptation (source only) and after; below "
+        "each, the class that was predicted" + (", below the image its label." if any(captions["image"]) else "."),
         charts=(Chart("attention", figure, "Attention maps before and after", wide=True),),
     )
 
