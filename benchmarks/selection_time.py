@@ -40,9 +40,7 @@ def main() -> None:
     for targets, classes in ((5_000, 65), (55_000, 12)):
         baseline = made_up(targets, classes, width, noise=4.0)
         adapted = made_up(targets, classes, width, noise=3.0)
-        print(
-            f"{targets} target images, {classes} classes, width {width}, {torch.get_num_threads()} thread(s)"
-        )
+        print(f"{targets} target images, {classes} classes, width {width}, {torch.get_num_threads()} thread(s)")
         total = 0.0
         for name, function in [
             *((name, validator.function) for name, validator in VALIDATORS.items()),

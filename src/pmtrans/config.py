@@ -72,6 +72,13 @@ class TrainConfig(Section):
     baseline: bool = Field(True, description="train source-only too, to compare with")
 
 
+class SelectionConfig(Section):
+    """How a run judges itself without target labels."""
+
+    keep: int = Field(4, ge=1, description="models kept while training, to choose from at the end")
+    game: bool = Field(True, description="measure at each evaluation how far the players are from an equilibrium")
+
+
 class Config(Section):
     """Everything a run depends on. ``method`` holds the method's name and its switches."""
 
@@ -80,6 +87,7 @@ class Config(Section):
     backbone: BackboneConfig = BackboneConfig()
     method: dict[str, Any] = {"name": "pmtrans"}
     train: TrainConfig = TrainConfig()
+    selection: SelectionConfig = SelectionConfig()
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from pmtrans.backbones.digits_vit import weights_path
 from pmtrans.config import Config, load_config
 from pmtrans.data.digits import write_digits
 from pmtrans.inference.model_folder import load_model
-from pmtrans.run.folder import RunFolder, prepare
+from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.metrics import read_metrics
 from pmtrans.run.summary import Summary
 from pmtrans.training.progress import Reporter
@@ -33,9 +34,11 @@ def run_demo(
     out: Path, seed: int, method: str, overrides: list[str], reporter: Reporter, overwrite: bool = False
 ) -> Summary:
     """Write the data, train, draw the figures."""
-    prepare(RunFolder(out), overwrite)
-    reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
-    source, target = write_digits(out / "data", seed=0)
+    with claim(RunFolder(out), overwrite):
+        for cut_short in out.glob(".data-*"):
+            shutil.rmtree(cut_short)
+        reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
+        source, target = write_digits(out / "data", seed=0)
     settings = {
         "seed": seed,
         "data.source": str(source),

@@ -49,6 +49,9 @@ def train(
         bool | None,
         typer.Option("--baseline/--no-baseline", help="Train source-only too, to compare with.", show_default=False),
     ] = None,
+    resume: Annotated[
+        str, typer.Option(metavar="auto|never|PATH", help="Go on with `--out`, or from a run or checkpoint at PATH.")
+    ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -70,6 +73,6 @@ def train(
     }  # fmt: skip
     config = load_config(recipe, overrides or [], flags)
     with interruptible(out):
-        summary = run_training(config, out, Reporter(quiet), overwrite)
+        summary = run_training(config, out, Reporter(quiet), overwrite, resume)
     if not quiet:
         show_summary(summary, out)

@@ -134,7 +134,7 @@ def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
     except UserError as error:
         warnings.append(f"The images of this run cannot be read, so none are shown: {one_line(error)}")
         return None
-    known = run.path / "data.json"
+    known = run.data
     if known.is_file() and read_json(known) != fingerprint(data.source, data.target.domain):
         warnings.append("The images have changed since this run was trained, so none are shown.")
         return None

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pmtrans.errors import RunError, one_line
 from pmtrans.run.files import read_json
 
 
@@ -31,4 +32,7 @@ class Summary:
 
 
 def read_summary(path: Path) -> Summary:
-    return Summary(**read_json(path))
+    try:
+        return Summary(**read_json(path))
+    except (OSError, TypeError, ValueError):
+        raise RunError(f"{one_line(path)!r} cannot be read: remove it, and the same command writes it again.") from None

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from pmtrans.errors import one_line
+from pmtrans.errors import RunError, one_line
 from pmtrans.run.files import new_folder
 from pmtrans.selection.collapse import collapse_signs
 from pmtrans.selection.evidence import Evidence
@@ -107,8 +108,14 @@ class Judge:
         choice = choose([scores_of(entry) for entry in entries])
         step = int(entries[choice.index]["step"])
         folder = self.candidate(step)
-        weights = safetensors.torch.load_file(folder / "weights.safetensors")
-        return step, choice.explanation, weights, read_evidence(folder / "evidence.safetensors")
+        try:
+            weights = safetensors.torch.load_file(folder / "weights.safetensors")
+            return step, choice.explanation, weights, read_evidence(folder / "evidence.safetensors")
+        except (OSError, SafetensorError) as error:
+            raise RunError(
+                f"The selected model {one_line(folder)!r} cannot be read ({type(error).__name__}): it was removed or "
+                "changed; train again with --overwrite."
+            ) from None
 
 
 def scores_of(entry: dict[str, Any]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain, LabelledDomain
-from pmtrans.data.loader import pair_batches
+from pmtrans.data.loader import UnreadableImage, pair_batches
 from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
 from pmtrans.data.transforms import Preprocessing, training_transform
 from pmtrans.evaluation.passes import Pass, run_pass
@@ -27,7 +27,7 @@ from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPa
 from pmtrans.run.metrics import MetricsLog
 from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
-from pmtrans.training.players import create_optimiser, descending, rest, set_learning_rates
+from pmtrans.training.players import ascending_gradients, create_optimiser, descending, rest, set_learning_rates
 from pmtrans.training.progress import Reporter
 from pmtrans.training.saver import Saver
 from pmtrans.training.signals import StopRequest
@@ -100,8 +100,17 @@ class Loop:
 
     def fit(self) -> None:
         """Train to the last step; evaluated and saved on the way."""
+        self.stop.check()  # asked while the model was being built: nothing is new since the last checkpoint
         log = MetricsLog(self.folder / "metrics.jsonl", last_step=self.step)
-        saver = Saver(self.folder / "checkpoints", self.config.train.keep_checkpoints)
+        saver = Saver(self.folder / "checkpoints", self.config.train.keep_checkpoints, log.path)
+        try:
+            with saver:
+                self._fit(log, saver)
+        finally:
+            self.reporter.stop()
+            log.close()
+
+    def _fit(self, log: MetricsLog, saver: Saver) -> None:
         started = time.monotonic() - self.seconds
         self.reporter.start(self.title, self.step, self.steps)
         self.method.train()
@@ -120,15 +129,17 @@ class Loop:
                 if self.step % (self.config.train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
                     self._evaluate(log)
                     saver.save(self._snapshot())
+                saver.check()
                 if self.stop.signal is not None:
-                    saver.wait()
-                    saver.save(self._snapshot())
-                    saver.wait()
+                    self._save_and_wait(saver)
                     self.stop.check()
-            saver.wait()
-        finally:
-            self.reporter.stop()
-            log.close()
+        except UnreadableImage:  # between two steps: what was done is whole
+            self._save_and_wait(saver)
+            raise
+
+    def _save_and_wait(self, saver: Saver) -> None:
+        saver.save(self._snapshot())
+        saver.wait()
 
     def _steps_of_batches(self) -> Iterator[list[Batch]]:
         """For each remaining step its micro-batches, loaded ahead by the workers."""
@@ -157,6 +168,7 @@ class Loop:
             epoch, place = divmod(self.step, self.epoch)
             last = min(self.epoch, self.steps - epoch * self.epoch)
             moment = Moment(self.step, self.steps, self.epoch)
+            torch.manual_seed(random_seed(self.config.seed, "pairs", self.step))
             pairs = self.method.choose_pairs(moment, Context(self.target_pass, self.source_pass)).tolist()
             return ChosenPairs(tuple((s, t) for s, t in pairs), epoch, size, place * times, last * times)
         streams = []
@@ -169,6 +181,7 @@ class Loop:
     def _one_step(self, batches: list[Batch]) -> dict[str, Any]:
         moment = Moment(self.step, self.steps, self.epoch)
         context = Context(self.target_pass, self.source_pass)
+        torch.manual_seed(random_seed(self.config.seed, "before step", self.step))
         self.method.before_step(moment, context)
         self._news = bool(context.metrics)  # what happens once an epoch is logged at the step it happens
         torch.manual_seed(random_seed(self.config.seed, "step", self.step))
@@ -188,7 +201,15 @@ class Loop:
                 descending(self.optimiser.param_groups), self.config.train.clip or float("inf")
             )
             parts["gradient_norm"] = norm
-            stop_if_not_finite(self.folder, self.step, batches, {**parts, **self.method.state()}, rates)
+            stop_if_not_finite(
+                self.folder,
+                self.step,
+                batches,
+                (self.task.source, self.task.target),
+                {**parts, **self.method.state()},
+                rates,
+                ascending_gradients(self.optimiser.param_groups),
+            )
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             values |= parts

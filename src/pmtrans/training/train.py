@@ -20,23 +20,25 @@ from pmtrans.data.read import Target, read_source, read_target
 from pmtrans.data.readable import fast_check, keep_readable
 from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
+from pmtrans.evaluation.game import fixed_pairs
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
 from pmtrans.run.environment import environment
-from pmtrans.run.files import write_atomically, write_json
-from pmtrans.run.folder import Opened, RunFolder, fingerprint, open_run, prepare
-from pmtrans.run.lock import run_lock
+from pmtrans.run.files import write_json
+from pmtrans.run.folder import RunFolder, claim, fingerprint
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.judge import Judge, write_evidence
+from pmtrans.selection.judge import Judge
 from pmtrans.selection.verdict import verdict
-from pmtrans.training.checkpoint import BrokenCheckpoint, checkpoints, load_snapshot
+from pmtrans.training.faults import explained_faults
+from pmtrans.training.finished import Trained, read_finished, write_finished
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
+from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
 
 
@@ -49,13 +51,12 @@ class Data:
     target: Target
 
 
-def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False) -> Summary:
-    """Train, or go on with, the run in ``out``."""
+def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False, resume: str = "auto") -> Summary:
+    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere."""
     data = read_data(config, reporter)
     folder = RunFolder(out)
-    prepare(folder, overwrite)
-    with run_lock(out), stop_on_signals() as stop:
-        state = open_run(folder, config, fingerprint(data.source, data.target.domain))
+    with claim(folder, overwrite), stop_on_signals() as stop, explained_faults(folder):
+        state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
         if state is Opened.FINISHED:
             reporter.note(f"Run {one_line(out)} is finished already.")
             return read_summary(folder.summary)
@@ -118,7 +119,7 @@ def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporte
     return summary
 
 
-def _summarise(name: str, baseline: _Trained | None, adapted: _Trained) -> Summary:
+def _summarise(name: str, baseline: Trained | None, adapted: Trained) -> Summary:
     only = adapted if name == "source_only" else baseline
     oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
     estimate = judged = None
@@ -151,18 +152,6 @@ def _baseline_switches(config: Config) -> dict[str, Any]:
     return {"name": "source_only", **shared}
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """One finished training: what its model is worth, with and without target labels."""
-
-    step: int
-    seconds: float
-    accuracy: float | None  # of the chosen evaluation; oracle
-    evaluations: list[dict[str, Any]]
-    explanation: str
-    evidence: Evidence | None
-
-
 def _train_one(
     title: str,
     config: Config,
@@ -171,8 +160,12 @@ def _train_one(
     reporter: Reporter,
     stop: StopRequest,
     baseline: Evidence | None = None,
-) -> _Trained:
-    """One method, from its last whole checkpoint on."""
+) -> Trained:
+    """One method, from its last whole checkpoint on; not again if it is finished."""
+    if (done := read_finished(folder)) is not None:
+        reporter.note(f"{title.capitalize()} is trained already.")
+        shutil.rmtree(folder / "candidates", ignore_errors=True)
+        return done
     accelerator = Accelerator(mixed_precision=precision(config.train.precision), cpu=not torch.cuda.is_available())
     method, task, trained = build(config, data, reporter)
     loop = Loop(title, method, task, config, folder, accelerator, reporter, stop)
@@ -180,18 +173,25 @@ def _train_one(
     if len(data.holdout):
         labels, classes = data.holdout.labels, data.source.classes
         judge = Judge(folder / "candidates", labels, classes, trained.model.state_dict, reporter.warn, baseline)
+        judge.keep = config.selection.keep
         loop.observers.append(judge)
+        if config.selection.game:
+            pairs = fixed_pairs(task, config.seed).to(accelerator.device)
+            game = method.game_observer(pairs, config.train.learning_rate)
+            loop.observers += [game] if game is not None else []
     if data.target.labelled is not None:
         loop.observers.append(Oracle(data.target, reporter, title))
     folder.mkdir(exist_ok=True)
-    _resume(loop, folder / "checkpoints", reporter)
+    if (snapshot := last_snapshot(RunFolder(folder).checkpoints, reporter)) is not None:
+        loop.resume(snapshot)
+        reporter.note(f"Going on with {title} from step {snapshot.step} of {loop.steps}.")
     if judge is not None:
         judge.history = loop.evaluations
     loop.fit()
     return _finish(loop, judge, trained, folder, keep_last=config.method["name"] == "source_only")
 
 
-def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, keep_last: bool) -> _Trained:
+def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, keep_last: bool) -> Trained:
     """Write the model that the judge chose; a baseline is what it is at its end."""
     step, explanation, evidence, temperature = loop.steps, "the last step", None, 1.0
     if judge is not None and not keep_last:
@@ -201,23 +201,12 @@ def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path
         evidence = judge.evidence(loop.evaluation())
     if evidence is not None:
         temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
-        write_atomically(folder / "evidence.safetensors", lambda path: write_evidence(path, evidence))
     save_model(folder / "model", replace(trained, temperature=temperature))
-    shutil.rmtree(folder / "candidates", ignore_errors=True)
     chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
-    return _Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
-
-
-def _resume(loop: Loop, folder: Path, reporter: Reporter) -> None:
-    for path in reversed(checkpoints(folder)):
-        try:
-            snapshot = load_snapshot(path)
-        except BrokenCheckpoint as error:
-            reporter.warn(f"checkpoint {path.name} is passed over: {error}")
-            continue
-        loop.resume(snapshot)
-        reporter.note(f"Going on with {loop.title} from step {snapshot.step} of {loop.steps}.")
-        return
+    done = Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
+    write_finished(folder, done)
+    shutil.rmtree(folder / "candidates", ignore_errors=True)  # not needed any more, now that this is written down
+    return done
 
 
 def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task, TrainedModel]:

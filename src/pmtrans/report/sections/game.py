@@ -37,7 +37,7 @@ def mixing(material: Material) -> Section | None:
     return Section(
         "mixing",
         "The Beta of the mixing",
-        lead="Player P draws the weight of each source patch from Beta(b, g), and moves b and g to make the task harder.",
+        lead="Player P draws the weight of each source patch from Beta(b, g) and moves both to make the task harder.",
         charts=tuple(charts),
     )
 
