@@ -11,6 +11,7 @@ from pmtrans.cli.check import check
 from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.label_these import label_these
 from pmtrans.cli.report import report
 from pmtrans.cli.train import train
 
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, check, data, train, evaluate, report):
+for verb in (demo, check, data, train, evaluate, report, label_these):
     app.command()(verb)
 
 

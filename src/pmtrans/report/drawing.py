@@ -59,9 +59,17 @@ def short(name: str, length: int = 18) -> str:
     return one_line(name, length).replace("$", r"\$")
 
 
+def lay_out(figure: Figure) -> None:
+    """Place everything once: a figure is rendered several times, and the placing costs more than the drawing."""
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+
+
 def inline_svg(figure: Figure, name: str, title: str) -> Markup:
     """The figure as an ``<svg>`` element that scales with its column."""
     buffer = io.BytesIO()
+    lay_out(figure)
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", dpi=130, metadata={"Date": None}, transparent=True)
     root = ElementTree.fromstring(buffer.getvalue())

@@ -20,7 +20,7 @@ import pmtrans
 from pmtrans.report.drawing import inline_svg, look
 from pmtrans.report.material import Material, read_material
 from pmtrans.report.run_figures import save_figure
-from pmtrans.report.section import Section
+from pmtrans.report.section import Chart, Section
 from pmtrans.report.sections import SECTIONS
 from pmtrans.run.files import write_text
 
@@ -30,15 +30,20 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def write_report(run: Path, out: Path | None = None) -> Path:
     """The report of one run, finished or not; its figures go to ``run/figures``."""
     material = read_material(run)
-    with look():
-        sections = [section for make in SECTIONS if (section := make(material)) is not None]
-        for section in sections:
-            for chart in section.charts:
-                save_figure(chart.figure, run / "figures" / chart.name)
-        text = render_page(material.name, sections, _subtitle(material))
+    text, charts = render_report(material)
+    for chart in charts:
+        save_figure(chart.figure, run / "figures" / chart.name)
     path = out or run / "report.html"
     write_text(path, text)
     return path
+
+
+def render_report(material: Material) -> tuple[str, list[Chart]]:
+    """The page of one run, and the figures that belong beside it."""
+    with look():
+        sections = [section for make in SECTIONS if (section := make(material)) is not None]
+        text = render_page(material.name, sections, _subtitle(material))
+    return text, [chart for section in sections for chart in section.charts]
 
 
 def render_page(title: str, sections: Iterable[Section], subtitle: str = "") -> str:

@@ -14,6 +14,7 @@ from pmtrans.data.image import load_image
 from pmtrans.data.sampling import Stream
 from pmtrans.data.transforms import Preprocessing, evaluation_transform
 from pmtrans.mixing import MIXINGS, LearnableBeta
+from pmtrans.report.drawing import lay_out
 from pmtrans.report.figures import draw_accuracy, draw_beta_density, draw_beta_path, draw_losses
 from pmtrans.report.pictures import draw_mixed
 from pmtrans.run.files import write_atomically
@@ -36,8 +37,9 @@ def write_figures(run: Path, mixed: Figure | None = None) -> list[Path]:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """The same figure as PNG and as SVG."""
+    """The same figure as PNG and as SVG; its layout is computed once."""
     FigureCanvasAgg(figure)
+    lay_out(figure)
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in paths:
         write_atomically(path, lambda temporary, kind=path.suffix[1:]: figure.savefig(temporary, format=kind, dpi=120))  # type: ignore[misc]

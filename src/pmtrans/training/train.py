@@ -36,6 +36,7 @@ from pmtrans.selection.judge import Judge
 from pmtrans.selection.verdict import verdict
 from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, read_finished, write_finished
+from pmtrans.training.loggers import refuse_missing
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
 from pmtrans.training.resume import Opened, last_snapshot, open_run
@@ -53,6 +54,7 @@ class Data:
 
 def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False, resume: str = "auto") -> Summary:
     """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere."""
+    refuse_missing(config.train.loggers)
     data = read_data(config, reporter)
     folder = RunFolder(out)
     with claim(folder, overwrite), stop_on_signals() as stop, explained_faults(folder):

@@ -44,8 +44,8 @@ document.querySelectorAll("table.sortable th").forEach(head => head.addEventList
   const column = head.cellIndex, body = head.closest("table").tBodies[0], up = head.dataset.up !== "1";
   head.parentNode.querySelectorAll("th").forEach(h => delete h.dataset.up);
   head.dataset.up = up ? "1" : "0";
-  const value = row => row.cells[column].textContent.trim(), number = t => t === "–" ? -1 : parseFloat(t.replace(/\u202f/g, ""));
-  const rows = [...body.rows].sort((a, b) => column ? number(value(a)) - number(value(b)) : value(a).localeCompare(value(b)));
+  const value = row => row.cells[column].textContent.trim(), number = t => t === "–" ? -Infinity : parseFloat(t.replace(/\u202f/g, ""));
+  const rows = [...body.rows].sort((a, b) => head.classList.contains("n") ? (number(value(a)) - number(value(b)) || 0) : value(a).localeCompare(value(b)));
   body.append(...(up ? rows : rows.reverse()));
 }));
 // Paper cannot be opened: everything folded is printed.
