@@ -12,8 +12,11 @@ import torch
 from PIL import Image
 
 from pmtrans.backbones.create import create_backbone
+from pmtrans.config import load_config
 from pmtrans.data.batch import Batch
 from pmtrans.model import Model
+from pmtrans.training.progress import Reporter
+from pmtrans.training.train import train
 
 torch.set_num_threads(1)
 
@@ -80,16 +83,32 @@ def two_domains(tmp_path: Path) -> tuple[Path, Path]:
     return source, write_domain(tmp_path / "target", classes, 6, tint=60, seed=1)
 
 
+TINY_SETTINGS = (
+    "backbone.name=vit_tiny_patch16_224",
+    "backbone.weights=none",
+    "backbone.options={depth: 2, embed_dim: 32, num_heads: 2}",
+    "data.image_size=32",
+    "data.workers=0",
+    "train.batch_size=4",
+    "train.max_steps=6",
+    "train.log_every=1",
+)
+
+
 @pytest.fixture
 def tiny_settings() -> list[str]:
     """Overrides that make any training take a second."""
-    return [
-        "backbone.name=vit_tiny_patch16_224",
-        "backbone.weights=none",
-        "backbone.options={depth: 2, embed_dim: 32, num_heads: 2}",
-        "data.image_size=32",
-        "data.workers=0",
-        "train.batch_size=4",
-        "train.max_steps=6",
-        "train.log_every=1",
-    ]
+    return list(TINY_SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with its baseline, made once; classes with names that a page must survive. Do not write to it."""
+    home = tmp_path_factory.mktemp("trained")
+    classes = ["ant & $bee$", "<script>alert(1)<", "very " + 40 * "long "]
+    source = write_domain(home / "source", classes, 8, tint=0)
+    target = write_domain(home / "target", classes, 6, tint=60, seed=1)
+    flags = {"data.source": str(source), "data.target": str(target)}
+    config = load_config(None, [*TINY_SETTINGS, "train.evaluate_every=2", "method.warmup=0.2"], flags)
+    train(config, home / "run", Reporter(quiet=True))
+    return home / "run"

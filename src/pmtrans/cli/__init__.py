@@ -11,7 +11,9 @@ from pmtrans.cli.check import check
 from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.label_these import label_these
 from pmtrans.cli.methods import methods
+from pmtrans.cli.report import report
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -22,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, check, data, methods, train, evaluate):
+for verb in (demo, check, data, methods, train, evaluate, report, label_these):
     app.command()(verb)
 
 

@@ -25,6 +25,7 @@ from pmtrans.evaluation.oracle import Oracle
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
+from pmtrans.run.environment import environment
 from pmtrans.run.files import write_json
 from pmtrans.run.folder import RunFolder, claim, fingerprint
 from pmtrans.run.summary import Summary, read_summary
@@ -35,6 +36,7 @@ from pmtrans.selection.judge import Judge
 from pmtrans.selection.verdict import verdict
 from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, read_finished, write_finished
+from pmtrans.training.loggers import refuse_missing
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
 from pmtrans.training.resume import Opened, last_snapshot, open_run
@@ -52,6 +54,7 @@ class Data:
 
 def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False, resume: str = "auto") -> Summary:
     """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere."""
+    refuse_missing(config.train.loggers)
     data = read_data(config, reporter)
     folder = RunFolder(out)
     with claim(folder, overwrite), stop_on_signals() as stop, explained_faults(folder):
@@ -60,18 +63,24 @@ def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False
             reporter.note(f"Run {one_line(out)} is finished already.")
             return read_summary(folder.summary)
         write_json(folder.classes, list(data.source.classes))
+        if state is Opened.NEW:
+            write_json(out / "environment.json", environment())
         return _train_both(config, folder, data, reporter, stop)
 
 
-def read_data(config: Config, reporter: Reporter) -> Data:
-    """Both domains; everything that a user can get wrong with data is said before the first step."""
+def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
+    """Both domains; everything that a user can get wrong with data is said before the first step.
+
+    ``decode=False`` believes that every file can be read, as when a run that was trained on them is looked at.
+    """
     settings = config.data
     if settings.source is None or settings.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
     source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
     target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
-    source, target = _readable(source, target, settings.on_bad_image, reporter)
+    if decode:
+        source, target = _readable(source, target, settings.on_bad_image, reporter)
     if len(target.domain) < 2:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image is too few to adapt to.")
     training, holdout = split_holdout(source, settings.holdout, config.seed)
