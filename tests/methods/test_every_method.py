@@ -12,6 +12,7 @@ from accelerate import Accelerator
 
 from pmtrans.config import Config, load_config
 from pmtrans.data.batch import Batch
+from pmtrans.errors import ModelError
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass, check_players
 from pmtrans.model import Model
@@ -27,6 +28,7 @@ AT_REST = {  # players that a step half way need not move
     ("shot", "classifier"),  # frozen once the source is left behind
     ("fixbi", "temperatures"),  # moved only where a target image is doubted
 }
+REFUSED = {("tvt", "swin")}  # it weighs the attention of a class token
 
 
 class StopsAt(Reporter):
@@ -104,7 +106,12 @@ def test_a_step_gives_finite_losses_and_reaches_every_player(
     name: str, family: str, head: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny(family, head=head)
-    method = METHODS[name].create(model, METHODS[name].options.model_validate({"head": head}), SIZES)
+    options = METHODS[name].options.model_validate({"head": head})
+    if (name, family) in REFUSED:
+        with pytest.raises(ModelError):
+            METHODS[name].create(model, options, SIZES)
+        return
+    method = METHODS[name].create(model, options, SIZES)
     method.train()
     players = method.players(10.0)
     check_players(players, method)
@@ -115,14 +122,9 @@ def test_a_step_gives_finite_losses_and_reaches_every_player(
         assert all(value.isfinite().all() for value in values.values()), phase
         assert not any(value.requires_grad for key, value in values.items() if key != "loss"), phase
     assert all(p.grad is None or p.grad.isfinite().all() for p in method.parameters())
-<<<<<<< HEAD
-    for player in method.players(10.0):
+    for player in players:
         reached = any(p.grad is not None and p.grad.any() for _, p in player.parameters)
         assert reached or (name, player.name) in AT_REST, player.name
-=======
-    for player in players:
-        assert any(p.grad is not None and p.grad.any() for _, p in player.parameters), player.name
->>>>>>> rivals-a
 
 
 @every_method

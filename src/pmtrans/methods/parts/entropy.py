@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pmtrans.losses.information_maximisation import information_maximisation_loss
 from pmtrans.losses.precision import float32_losses
 
 
@@ -24,7 +25,7 @@ def entropy_of_mean(logits_BK: Tensor) -> Tensor:
 
 def mutual_information(logits_BK: Tensor) -> Tensor:
     """I = H(mean_B p) - mean_B H(p): maximised by predictions that are certain each and diverse together."""
-    return entropy_of_mean(logits_BK) - entropy(logits_BK).mean()
+    return -information_maximisation_loss(logits_BK)
 
 
 @torch.no_grad()
