@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
+from pmtrans.errors import RunError, one_line
 from pmtrans.inference.model_folder import TrainedModel, load_model
 from pmtrans.inference.prediction import Prediction, in_order, predictions
 
@@ -91,4 +92,8 @@ def load(path: str | PathLike[str], device: str | torch.device | None = None) ->
 def model_folder(path: str | PathLike[str]) -> Path:
     """``model/`` of a run folder, or the folder itself."""
     folder = Path(path)
-    return folder / "model" if (folder / "model").is_dir() else folder
+    if (folder / "model").is_dir():
+        return folder / "model"
+    if (folder / "config.yaml").is_file():
+        raise RunError(f"Run {one_line(folder)!r} has no model yet: let `pmtrans train` finish it.")
+    return folder

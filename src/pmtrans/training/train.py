@@ -19,6 +19,7 @@ from pmtrans.data.read import Target, read_source, read_target
 from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
 from pmtrans.evaluation.oracle import Oracle
+from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
@@ -113,8 +114,8 @@ def _train_one(title: str, config: Config, folder: Path, data: Data, reporter: R
     folder.mkdir(exist_ok=True)
     _resume(loop, folder / "checkpoints", reporter)
     loop.fit()
-    save_model(folder / "model", trained)
     details = dict(loop.evaluations[-1])
+    save_model(folder / "model", trained, describe_training(config, data.source, data.target.domain, details))
     return _Trained(details.get("oracle_accuracy"), loop.seconds, details)
 
 
