@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm.data
 import torch
 from PIL import Image
 
 from pmtrans.backbones.create import create_backbone
+from pmtrans.config import BackboneConfig
 from pmtrans.data.batch import Batch
+from pmtrans.data.transforms import preprocessing_for
+from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.model import Model
 
 torch.set_num_threads(1)
@@ -91,3 +95,22 @@ def tiny_settings() -> list[str]:
         "train.max_steps=6",
         "train.log_every=1",
     ]
+
+
+@pytest.fixture
+def saved_model(tmp_path: Path) -> Callable[..., Path]:
+    """``saved_model("vit")``: a model folder whose head answers decidedly, as that of a trained model does."""
+
+    def save(family: str = "vit", temperature: float = 1.0, head: Any = "linear", name: str = "model") -> Path:
+        torch.manual_seed(0)
+        backbone_name, options, size = TINY[family]
+        model = Model(create_backbone(backbone_name, "none", size, options), 3, head)
+        for parameter in model.head.parameters():
+            torch.nn.init.normal_(parameter)
+        timm_config = timm.data.resolve_data_config({}, model=model.backbone.trunk)
+        backbone = BackboneConfig(name=backbone_name, weights="none", options=options)
+        preprocessing = preprocessing_for(timm_config, size, 0.875)
+        save_model(tmp_path / name, TrainedModel(model, ("ant", "bee", "cat"), preprocessing, backbone, temperature))
+        return tmp_path / name
+
+    return save

@@ -9,6 +9,7 @@ import typer
 
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.predict import predict
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -19,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, train, evaluate):
+for verb in (demo, train, evaluate, predict):
     app.command()(verb)
 
 

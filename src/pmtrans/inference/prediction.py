@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pmtrans.errors import one_line
 from pmtrans.inference.temperature import calibrated_probabilities
 
 
@@ -31,7 +32,7 @@ class Prediction:
 
 def unreadable(path: str, reason: str) -> Prediction:
     """The row of an image that could not be read: no answer counts as an abstention."""
-    return Prediction(path, None, None, None, error=reason, abstain=True)
+    return Prediction(path, None, None, None, error=reason.removeprefix(f"{one_line(path)}: "), abstain=True)
 
 
 def predictions(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
-from pmtrans.errors import RunError, one_line
+from pmtrans.errors import ModelError, RunError, one_line
 from pmtrans.inference.model_folder import TrainedModel, load_model
 from pmtrans.inference.prediction import Prediction, in_order, predictions
 
@@ -22,7 +22,7 @@ class Predictor:
 
     def __init__(self, trained: TrainedModel, device: str | torch.device | None = None) -> None:
         self.trained = trained
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = _device(device)
         self.model = trained.model.to(self.device).eval()
         self.transform = evaluation_transform(trained.preprocessing)
 
@@ -82,6 +82,16 @@ class Predictor:
         logits = head(encoding.features_BF)
         scores_BN = backbone.attention_scores(encoding, head, logits.argmax(1))
         return logits, scores_BN.unflatten(1, tuple(backbone.grid))
+
+
+def _device(wanted: str | torch.device | None) -> torch.device:
+    if wanted is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=wanted).device
+    except (RuntimeError, AssertionError) as error:
+        said = one_line(str(error).splitlines()[0] if str(error) else type(error).__name__, 150)
+        raise ModelError(f"Device {one_line(wanted)!r} cannot be used here: {said}") from None
 
 
 def load(path: str | PathLike[str], device: str | torch.device | None = None) -> Predictor:
