@@ -9,6 +9,7 @@ import typer
 
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.export import export
 from pmtrans.cli.predict import predict
 from pmtrans.cli.train import train
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, train, evaluate, predict):
+for verb in (demo, train, evaluate, predict, export):
     app.command()(verb)
 
 
