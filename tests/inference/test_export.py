@@ -21,7 +21,13 @@ from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import DataError, ModelError, RunError
 from pmtrans.inference.export.images import generated_images, images_to_check
 from pmtrans.inference.export.parity import Answer, ParityError, measure_parity
-from pmtrans.inference.export.resize import TALL_IMAGES_VERTICALLY_FIRST, check_interpolation, resize_in_order
+from pmtrans.inference.export.resize import (
+    TALL_IMAGES_VERTICALLY_FIRST,
+    check_interpolation,
+    horizontally_first,
+    resampling_matrix,
+    vertically_first,
+)
 from pmtrans.inference.export.write import export_model
 from pmtrans.inference.hub import push_model
 from pmtrans.inference.predictor import load
@@ -43,8 +49,12 @@ def test_the_resize_of_the_graph_is_pillows_bit_for_bit(
     pixels = np.random.default_rng(seed).choice([0, 7, 128, 255], (height, width, 3)).astype(np.uint8)
     expected = np.asarray(Image.fromarray(pixels).resize((size, size), FILTERS[interpolation]))
     tall = TALL_IMAGES_VERTICALLY_FIRST and height > size and height - size > 2 * (width - size)
-    values = torch.from_numpy(pixels).permute(2, 0, 1)[None].double()
-    found = resize_in_order(values, size, interpolation, vertical_first=tall)
+    matrices = (
+        resampling_matrix(torch.arange(length, dtype=torch.float64), torch.tensor(length, dtype=torch.float64), size, interpolation)
+        for length in (height, width)
+    )
+    in_order = vertically_first if tall else horizontally_first
+    found = in_order(torch.from_numpy(pixels).permute(2, 0, 1)[None].double(), *matrices)
     assert np.array_equal(found[0].permute(1, 2, 0).numpy(), expected)
 
 

@@ -10,7 +10,6 @@ Shapes: S size out, L length in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import PIL
 import torch
@@ -61,36 +60,31 @@ def resampling_matrix(positions_L: Tensor, length: Tensor, size: int, interpolat
 def resize(images_BCHW: Tensor, size: int, interpolation: str) -> Tensor:
     """8-bit values (in any type) to (B, C, size, size), as whole numbers in float64. Meant to be traced."""
     values = images_BCHW.double()
+    rows, row_positions = _count(values[0, 0, :, 0])
+    columns, column_positions = _count(values[0, 0, 0])
+    vertical_SH = resampling_matrix(row_positions, rows, size, interpolation)
+    horizontal_SW = resampling_matrix(column_positions, columns, size, interpolation)
     if not TALL_IMAGES_VERTICALLY_FIRST:
-        return resize_in_order(values, size, interpolation, vertical_first=False)
-    shrinks_H = _length(values.transpose(2, 3)) - size
-    shrinks_W = _length(values) - size
-    result: Tensor = torch.cond(
-        (shrinks_H > 0) & (shrinks_H > 2 * shrinks_W),
-        partial(resize_in_order, size=size, interpolation=interpolation, vertical_first=True),
-        partial(resize_in_order, size=size, interpolation=interpolation, vertical_first=False),
-        (values,),
-    )
+        return horizontally_first(values, vertical_SH, horizontal_SW)
+    tall = (rows > size) & (rows - size > 2 * (columns - size))
+    result: Tensor = torch.cond(tall, vertically_first, horizontally_first, (values, vertical_SH, horizontal_SW))
     return result
 
 
-def resize_in_order(values: Tensor, size: int, interpolation: str, vertical_first: bool) -> Tensor:
-    """Both passes, in one order or the other: the rounding in between makes a difference."""
-    if vertical_first:
-        return _horizontally(_vertically(values, size, interpolation), size, interpolation).contiguous()
-    return _vertically(_horizontally(values, size, interpolation), size, interpolation).contiguous()
+def horizontally_first(values: Tensor, vertical_SH: Tensor, horizontal_SW: Tensor) -> Tensor:
+    """Both passes; the rounding in between makes their order matter."""
+    return _rounded(vertical_SH @ _rounded(values @ horizontal_SW.T))
 
 
-def _horizontally(values: Tensor, size: int, interpolation: str) -> Tensor:
-    positions_L = torch.ones_like(values[0, 0, 0]).cumsum(0) - 1
-    matrix_SL = resampling_matrix(positions_L, _length(values), size, interpolation)
-    return (values @ matrix_SL.T + 0.5).floor().clamp(0, 255)
+def vertically_first(values: Tensor, vertical_SH: Tensor, horizontal_SW: Tensor) -> Tensor:
+    return _rounded(_rounded(vertical_SH @ values) @ horizontal_SW.T)
 
 
-def _vertically(values: Tensor, size: int, interpolation: str) -> Tensor:
-    return _horizontally(values.transpose(2, 3), size, interpolation).transpose(2, 3)
+def _rounded(values: Tensor) -> Tensor:
+    return (values + 0.5).floor().clamp(0, 255)
 
 
-def _length(values: Tensor) -> Tensor:
-    """The size of the last axis as a number of the graph."""
-    return torch.ones_like(values[0, 0, 0]).sum()
+def _count(line_L: Tensor) -> tuple[Tensor, Tensor]:
+    """The length of an axis as a number of the graph, and the positions on it."""
+    ones_L = torch.ones_like(line_L)
+    return ones_L.sum(), ones_L.cumsum(0) - 1
