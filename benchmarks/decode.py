@@ -31,9 +31,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--at-least", type=int, default=256)
     arguments = parser.parse_args()
-    print(
-        f"shorter side needed: {arguments.at_least}, then resized to it; median of {arguments.images} images"
-    )
+    print(f"shorter side needed: {arguments.at_least}, then resized to it; median of {arguments.images} images")
     with tempfile.TemporaryDirectory() as folder:
         for name, size in SIZES.items():
             paths = [str(photograph(Path(folder), size, seed)) for seed in range(arguments.images)]

@@ -26,7 +26,9 @@ TINY = {
     "distilled": ("deit_tiny_distilled_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
     "registers": ("vit_small_patch14_reg4_dinov2", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 28),
     "rotary": ("vit_small_patch16_dinov3", {"depth": 2, "embed_dim": 48, "num_heads": 2}, 32),
-    "swin": ("swin_tiny_patch4_window7_224", {"embed_dim": 16, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}, 32),
+    "swin": (
+        "swin_tiny_patch4_window7_224", {"embed_dim": 16, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}, 32,
+    ),
 }  # fmt: skip
 
 

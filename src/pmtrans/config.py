@@ -26,7 +26,11 @@ class DataConfig(Section):
 
     source: str | None = Field(None, description="labelled images: class folders, a list file or a table")
     target: str | None = Field(None, description="unlabelled images; labels found there are used by evaluation only")
-    root: str | None = Field(None, description="folder that relative paths of list files and tables start from")
+    root: str | None = Field(None, description="folder that the paths of list files and tables start from")
+    source_root: str | None = Field(None, description="the same for the source alone")
+    target_root: str | None = Field(None, description="the same for the target alone")
+    path_column: str | None = Field(None, description="a table's column of image paths; null: found by its name")
+    label_column: str | None = Field(None, description="a table's column of labels; null: found by its name")
     classes: str | None = Field(None, description="file with one class name a line, in the order of the ids")
     image_size: int = Field(224, ge=8, description="pixels a side that the model sees")
     crop_ratio: float | None = Field(0.875, gt=0, le=1, description="crop / resized side; null: the backbone's own")
@@ -68,6 +72,13 @@ class TrainConfig(Section):
     baseline: bool = Field(True, description="train source-only too, to compare with")
 
 
+class SelectionConfig(Section):
+    """How a run judges itself without target labels."""
+
+    keep: int = Field(4, ge=1, description="models kept while training, to choose from at the end")
+    game: bool = Field(True, description="measure at each evaluation how far the players are from an equilibrium")
+
+
 class Config(Section):
     """Everything a run depends on. ``method`` holds the method's name and its switches."""
 
@@ -76,6 +87,7 @@ class Config(Section):
     backbone: BackboneConfig = BackboneConfig()
     method: dict[str, Any] = {"name": "pmtrans"}
     train: TrainConfig = TrainConfig()
+    selection: SelectionConfig = SelectionConfig()
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 from pmtrans.backbones.digits_vit import weights_path
-from pmtrans.config import load_config
+from pmtrans.config import Config, load_config
 from pmtrans.data.digits import write_digits
-from pmtrans.run.folder import RunFolder, prepare
+from pmtrans.inference.model_folder import load_model
+from pmtrans.run.folder import RunFolder, claim
+from pmtrans.run.metrics import read_metrics
 from pmtrans.run.summary import Summary
 from pmtrans.training.progress import Reporter
-from pmtrans.training.train import train
+from pmtrans.training.train import read_data, train
 
 SETTINGS: dict[str, Any] = {
     "data.image_size": 24,
@@ -31,9 +34,11 @@ def run_demo(
     out: Path, seed: int, method: str, overrides: list[str], reporter: Reporter, overwrite: bool = False
 ) -> Summary:
     """Write the data, train, draw the figures."""
-    prepare(RunFolder(out), overwrite)
-    reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
-    source, target = write_digits(out / "data", seed=0)
+    with claim(RunFolder(out), overwrite):
+        for cut_short in out.glob(".data-*"):
+            shutil.rmtree(cut_short)
+        reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
+        source, target = write_digits(out / "data", seed=0)
     settings = {
         "seed": seed,
         "data.source": str(source),
@@ -42,4 +47,28 @@ def run_demo(
         "method.name": method,
         **{key: value for key, value in SETTINGS.items() if method == "pmtrans" or not key.startswith("method.")},
     }
-    return train(load_config(None, overrides, settings), out, reporter)
+    config = load_config(None, overrides, settings)
+    summary = train(config, out, reporter)
+    _draw(config, out, reporter)
+    return summary
+
+
+def _draw(config: Config, out: Path, reporter: Reporter) -> None:
+    """Losses, the Beta, accuracy and mixed images, in ``out/figures``."""
+    from pmtrans.report.run_figures import mixed_figure, write_figures  # matplotlib: only when all is trained
+
+    trained = load_model(out / "model")
+    states = [line for line in read_metrics(out / "metrics.jsonl") if line.get("beta_b")]
+    mixed = None
+    if states:
+        data = read_data(config, Reporter(quiet=True))
+        mixed = mixed_figure(
+            data.source.paths,
+            data.target.domain.paths,
+            trained.preprocessing,
+            trained.model.backbone.grid,
+            config.method["mixing"],
+            (states[-1]["beta_b"], states[-1]["beta_g"]),
+        )
+    write_figures(out, mixed)
+    reporter.note(f"Figures: {out / 'figures'}")

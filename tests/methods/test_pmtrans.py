@@ -184,8 +184,9 @@ def test_pseudo_labels_are_made_when_the_game_begins_and_at_each_epoch(tiny: Cal
 def test_every_switch_trains(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
     switches: list[dict[str, Any]] = [
         {"mixing": "mixup"}, {"mixing": "cutmix"}, {"beta": "fixed(2,2)"}, {"attention": "uniform"},
-        {"feature_loss": False}, {"label_loss": False}, {"class_information": True}, {"alpha": "ramp"}, {"alpha": "fixed"},
-        {"pseudo_labels": "neighbours"}, {"head": "mlp"}, {"preset": "reference"}, {"preset": "reference", "head": "linear"},
+        {"feature_loss": False}, {"label_loss": False}, {"class_information": True}, {"alpha": "ramp"},
+        {"alpha": "fixed"}, {"pseudo_labels": "neighbours"}, {"head": "mlp"}, {"preset": "reference"},
+        {"preset": "reference", "head": "linear"},
     ]  # fmt: skip
     for family in ("vit", "swin"):
         for switch in switches:

@@ -64,14 +64,14 @@ class _Passthrough(nn.Module):
 class Backbone(nn.Module, ABC):
     """A timm transformer as two functions. ``embed`` gives BND tokens; ``encode`` takes them."""
 
-    def __init__(self, model: nn.Module, stem_name: str, image_size: int) -> None:
+    def __init__(self, model: Any, stem_name: str, image_size: int) -> None:
         super().__init__()
         self.stem_name = stem_name
         self.stem: nn.Module = getattr(model, stem_name)
         setattr(model, stem_name, _Passthrough(self.stem))
         self.trunk: Any = model  # timm's models share an interface, not a type
         self.image_size = image_size
-        self.features = int(self.trunk.num_features)
+        self.features = int(model.num_features)
         with torch.no_grad():  # the layout of the embedding is read off one empty image
             embedded = self.stem(torch.zeros(1, 3, image_size, image_size))
         self._extras: tuple[Any, ...] = ()  # some stems also return the size of their grid: handed on as it is

@@ -18,6 +18,8 @@ from pmtrans.backbones.weights import load_weights
 from pmtrans.errors import ModelError, nearest, one_line
 
 _STEMS = ("patch_embed", "stem")
+# What timm would load or fetch on its own, past our checks, or what is decided elsewhere.
+_OWN = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir", "num_classes"}
 
 
 def create_backbone(
@@ -27,6 +29,10 @@ def create_backbone(
 
     ``options`` are passed on to timm's model (``drop_path_rate``, ``depth``, ...).
     """
+    if forbidden := sorted(_OWN & (options or {}).keys()):
+        raise ModelError(
+            f"backbone.options.{forbidden[0]} is not passed on to timm: weights come from backbone.weights."
+        )
     set_fused_attn(True)
     if weights.startswith("hf-hub:"):
         name, weights = weights, "timm"

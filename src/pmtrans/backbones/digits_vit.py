@@ -21,7 +21,7 @@ def weights_path() -> Path:
 
 
 class ConvolutionalStem(PatchEmbed):  # type: ignore[misc]
-    """Patch tokens from three small convolutions: from scratch, one linear map per patch learns far too slowly.
+    """Patch tokens from three small convolutions: one linear map per patch learns far too slowly here.
 
     Group normalisation, not batch normalisation: a token must not depend on which domain fills the batch.
     """

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.check import check
+from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
 from pmtrans.cli.export import export
 from pmtrans.cli.predict import predict
+from pmtrans.cli.serve import serve
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -21,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, train, evaluate, predict, export):
+for verb in (demo, check, data, train, evaluate, predict, export, serve):
     app.command()(verb)
 
 

@@ -11,6 +11,7 @@ import typer
 def check(
     source: Annotated[Path, typer.Option(help="Labelled images: class folders, a list (path label) or a table.")],
     target: Annotated[Path, typer.Option(help="Images to adapt to, with labels or without: likewise.")],
+    root: Annotated[Path | None, typer.Option(help="Where the images of lists and tables are.")] = None,
     source_root: Annotated[
         Path | None, typer.Option(help="Where the images of the source's list or table are.")
     ] = None,
@@ -20,6 +21,11 @@ def check(
     classes: Annotated[Path | None, typer.Option(help="A file of class names, one a line; line 1 is id 0.")] = None,
     path_column: Annotated[str | None, typer.Option(help="The tables' column of image paths.")] = None,
     label_column: Annotated[str | None, typer.Option(help="The tables' column of labels.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Measure the gap on this timm transformer's features, not on thumbnails.")
+    ] = None,
+    weights: Annotated[str, typer.Option(help="The backbone's weights: `timm`, `none`, or a file.")] = "timm",
+    image_size: Annotated[int, typer.Option(min=8, help="Pixels a side that the backbone sees.")] = 224,
     examples: Annotated[int, typer.Option(min=0, help="Groups of duplicates to show of each kind.")] = 3,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Files to decode at once; all processors by default.")
@@ -40,13 +46,20 @@ def check(
 
     columns = {"path_column": path_column, "label_column": label_column}
     try:
-        labelled = read_source(source, root=source_root, classes=classes, **columns)
-        adapted = read_target(target, labelled.classes, root=target_root, classes=classes, **columns)
+        labelled = read_source(source, root=source_root or root, classes=classes, **columns)
+        adapted = read_target(target, labelled.classes, root=target_root or root, classes=classes, **columns)
     except MalformedLines as error:
         for line, reason in error.problems:
             typer.echo(f"{one_line(error.origin)}: {error.unit} {line}: {one_line(reason)}", err=True)
         raise typer.Exit(1) from None
-    report = check_domains(labelled, adapted, workers=workers)
+    features = None
+    if backbone is not None:
+        from pmtrans.evaluation.features import backbone_features
+
+        features = backbone_features(backbone, weights, image_size)
+    report = check_domains(
+        labelled, adapted, features=features, features_name=f"features of {backbone}", workers=workers
+    )
     if json:
         import json as to_json
 

@@ -21,21 +21,33 @@ def interruptible(out: Path) -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
+        how = "at once by a second" if interrupted.at_once else "by"
+        kept = "the last checkpoint is" if interrupted.at_once else "all that was done is saved"
         print(
-            f"Stopped by {interrupted}; saved in {one_line(out)}. Go on with: {_same_command()}",
+            f"Stopped {how} {interrupted}; {kept} in {one_line(out)}. Go on with: {_same_command()}",
             file=sys.stderr,
         )
         raise typer.Exit(interrupted.exit_code) from None
+    except KeyboardInterrupt:  # before training began
+        raise typer.Exit(130) from None
 
 
 def _same_command() -> str:
-    return "pmtrans " + shlex.join(argument for argument in sys.argv[1:] if argument != "--overwrite")
+    kept = []
+    arguments = iter(sys.argv[1:])
+    for argument in arguments:
+        if argument == "--resume":
+            next(arguments, None)
+        elif argument != "--overwrite" and not argument.startswith("--resume="):
+            kept.append(argument)
+    return one_line("pmtrans " + shlex.join(kept), 2000)
 
 
 def show_summary(summary: Summary, out: Path) -> None:
     """Both accuracies beside each other, where target labels exist."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="Accuracy on the target (its labels were used for this table only)")
     table.add_column("")
@@ -45,10 +57,14 @@ def show_summary(summary: Summary, out: Path) -> None:
         key = "source_only" if name == "source only" else "adapted"
         last = summary.evaluations.get(key) or {}
         if overall is not None:
-            table.add_row(name, f"{100 * overall:.1f} %", f"{100 * last.get('oracle_per_class_mean', 0):.1f} %")
+            table.add_row(
+                Text(one_line(name, 60)),
+                f"{100 * overall:.1f} %",
+                f"{100 * last.get('oracle_per_class_mean', 0):.1f} %",
+            )
     console = Console()
     if table.row_count:
         console.print(table)
     else:
         console.print("The target has no labels, so no accuracy can be measured.")
-    console.print(f"Run folder: {one_line(out)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Run folder: {one_line(out)}", markup=False, highlight=False, emoji=False, soft_wrap=True)

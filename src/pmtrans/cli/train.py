@@ -29,6 +29,9 @@ def train(
         Path,
         typer.Option(help="The run folder. A run that was interrupted there goes on.", show_default=False),
     ] = ...,  # type: ignore[assignment]
+    root: Annotated[
+        str | None, typer.Option(help="Where the paths of list files and tables start.", show_default=False)
+    ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(help="Any timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
@@ -46,6 +49,9 @@ def train(
         bool | None,
         typer.Option("--baseline/--no-baseline", help="Train source-only too, to compare with.", show_default=False),
     ] = None,
+    resume: Annotated[
+        str, typer.Option(metavar="auto|never|PATH", help="Go on with `--out`, or from a run or checkpoint at PATH.")
+    ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -61,11 +67,12 @@ def train(
     from pmtrans.training.train import train as run_training
 
     flags = {
-        "data.source": source, "data.target": target, "backbone.name": backbone, "backbone.weights": weights,
-        "method.name": method, "seed": seed, "train.baseline": baseline,
+        "data.source": source, "data.target": target, "data.root": root,
+        "backbone.name": backbone, "backbone.weights": weights, "method.name": method,
+        "seed": seed, "train.baseline": baseline,
     }  # fmt: skip
     config = load_config(recipe, overrides or [], flags)
     with interruptible(out):
-        summary = run_training(config, out, Reporter(quiet), overwrite)
+        summary = run_training(config, out, Reporter(quiet), overwrite, resume)
     if not quiet:
         show_summary(summary, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pmtrans.data.check_report import DomainReport, Report
+from pmtrans.data.classes import some
+from pmtrans.data.coverage import missing_classes
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.facts import THUMBNAIL, Facts, image_facts
 from pmtrans.data.gap import LEAST, MOST, proxy_a_distance
@@ -44,11 +46,18 @@ def check_domains(
     seen_source = _examine(source, "source", workers)
     seen_target = _examine(target.domain, "target", workers)
     equal, twins = find_twins(seen_source.paths, seen_source.facts, seen_target.paths, seen_target.facts)
-    gap = _gap(seen_source, seen_target, features, seed)
+    gap, missing = None, tuple[str, ...]()
+    if min(len(seen_source.paths), len(seen_target.paths)) >= LEAST:
+        source_rows = _describe(seen_source, features, (seed, 0))
+        target_rows = _describe(seen_target, features, (seed, 1))
+        gap = proxy_a_distance(source_rows.features, target_rows.features, seed)
+        if features is not None and target.labelled is None:  # thumbnails know nothing of classes
+            missing = _missing(source, source_rows, target_rows)
     source_classes = _counts(source)
     target_classes = (_counts(target.labelled) if target.labelled else {}) | dict(target.unknown_classes)
     warnings = (
         *target.warnings,
+        *missing,
         *small_classes(source, seen_source.bad),
         *odd_shapes("source", seen_source.paths, seen_source.facts),
         *odd_shapes("target", seen_target.paths, seen_target.facts),
@@ -72,6 +81,12 @@ class _Examined:
     paths: list[str]  # of the readable images, and their facts
     facts: list[Facts]
     bad: tuple[Unreadable, ...]
+
+
+@dataclass(frozen=True)
+class _Described:
+    paths: list[str]
+    features: NDArray[np.floating]
 
 
 def _examine(domain: Domain, title: str, workers: int | None) -> _Examined:
@@ -98,18 +113,22 @@ def _counts(domain: LabelledDomain) -> dict[str, int]:
     return {name: counts[label] for label, name in enumerate(domain.classes)}
 
 
-def _gap(source: _Examined, target: _Examined, features: Features | None, seed: int) -> float | None:
-    if min(len(source.paths), len(target.paths)) < LEAST:
-        return None
-    described = []
-    for number, seen in enumerate((source, target)):
-        generator = np.random.default_rng((seed, number))
-        drawn = generator.permutation(len(seen.paths))[:MOST]
-        if features is None:
-            described.append(_thumbnails([seen.facts[i] for i in drawn]))
-        else:
-            described.append(features([seen.paths[i] for i in drawn]))
-    return proxy_a_distance(described[0], described[1], seed)
+def _describe(seen: _Examined, features: Features | None, seed: tuple[int, int]) -> _Described:
+    drawn = np.random.default_rng(seed).permutation(len(seen.paths))[:MOST]
+    paths = [seen.paths[i] for i in drawn]
+    if features is None:
+        return _Described(paths, _thumbnails([seen.facts[i] for i in drawn]))
+    return _Described(paths, features(paths))
+
+
+def _missing(source: LabelledDomain, source_rows: _Described, target_rows: _Described) -> tuple[str, ...]:
+    label = dict(zip(source.paths, source.labels, strict=True))
+    labels = np.array([label[path] for path in source_rows.paths])
+    found = missing_classes(source_rows.features, labels, target_rows.features)
+    if not found:
+        return ()
+    names = some(source.classes[number] for number in found)
+    return (f"target seems to have no image of {len(found)} source classes, by its features: {names}",)
 
 
 def _thumbnails(facts: Sequence[Facts]) -> NDArray[np.floating]:
@@ -140,13 +159,9 @@ def _leaks(equal: Twins, twins: Twins, target_paths: set[str]) -> tuple[str, ...
 
 def _two_labels(equal: Twins, source: LabelledDomain) -> tuple[str, ...]:
     label = dict(zip(source.paths, source.labels, strict=True))
-    groups = defaultdict[bool, list[tuple[str, ...]]](list)
-    for group in equal.within_source:
-        groups[len({label[path] for path in group}) > 1].append(group)
-    if not groups[True]:
+    mixed = [group for group in equal.within_source if len({label[path] for path in group}) > 1]
+    if not mixed:
         return ()
-    names = " and ".join(sorted({source.classes[label[path]] for path in groups[True][0]}))
-    return (
-        f"source: {len(groups[True])} pictures carry more than one label, "
-        f"such as {one_line(groups[True][0][0])} ({one_line(names)})",
-    )
+    names = " and ".join(sorted({source.classes[label[path]] for path in mixed[0]}))
+    example = f"{one_line(mixed[0][0])} ({one_line(names)})"
+    return (f"source: {len(mixed)} pictures carry more than one label, such as {example}",)

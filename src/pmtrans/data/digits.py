@@ -1,4 +1,4 @@
-"""The demo's two domains: printed digits (source, rendered here) and handwritten digits (target, from scikit-learn).
+"""The demo's two domains: digits printed (source, rendered here) and handwritten (target, scikit-learn's).
 
 Synthetic to real in small, with nothing downloaded. Both are 8x8 grey PNG files on the same counting grid.
 """
@@ -54,25 +54,29 @@ def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
     A folder that already holds exactly these images is used as it is; anything else in it is refused.
     The folder appears whole or not at all.
     """
-    if not _is_complete(folder, seed):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    if _is_complete(folder, seed):
+        return folder / "source", folder / "target"
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise _in_use(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        temporary.chmod(0o755)  # mkdtemp makes it private
+        _write_domain(temporary / "source", *render_printed_digits(seed))
+        _write_domain(temporary / "target", *handwritten_digits())
+        _write_marker(temporary, seed)
         try:
-            temporary.chmod(0o755)  # mkdtemp makes it private
-            _write_domain(temporary / "source", *render_printed_digits(seed))
-            _write_domain(temporary / "target", *handwritten_digits())
-            _write_marker(temporary, seed)
-            try:
-                os.replace(temporary, folder)  # takes the place of an empty folder, never of a filled one
-            except OSError as error:
-                if not _is_complete(folder, seed):  # unless another process wrote the same meanwhile
-                    raise DataError(
-                        f"cannot write the demo's digits to {folder}: it exists and holds something else"
-                        " (give another folder, or remove it)"
-                    ) from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            os.replace(temporary, folder)  # takes the place of an empty folder, never of a filled one
+        except OSError as error:
+            if not _is_complete(folder, seed):  # another process may have written the same meanwhile
+                raise _in_use(folder) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return folder / "source", folder / "target"
+
+
+def _in_use(folder: Path) -> DataError:
+    return DataError(f"cannot write the demo's digits to {folder}: it holds something else; give an empty one")
 
 
 def _write_domain(folder: Path, grids: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:

@@ -33,7 +33,7 @@ GRID = BITMAP // BLOCK
 COUNT = BLOCK * BLOCK
 """The largest value of a grid cell: every pixel of its block is ink."""
 
-_WIDEST = 26  # of 32 columns: the handwritten digits leave the outer columns free
+_WIDEST = 24  # of 32 columns: the handwritten digits leave the outer columns free
 _EM = 96  # pixels per em when a glyph is drawn; only the distance field is kept
 _MARGIN = 24  # pixels of background around it, so that strokes may thicken
 
@@ -101,8 +101,9 @@ def _grid_points(vertical: NDArray[np.float64], horizontal: NDArray[np.float64])
     return np.stack(np.meshgrid(vertical, horizontal, indexing="ij"))
 
 
-def _fit(rows: NDArray[np.intp], columns: NDArray[np.intp], axis: NDArray[np.float64]) -> tuple[Points, Points]:
+def _ink_box(ink: NDArray[np.bool_], axis: NDArray[np.float64]) -> tuple[Points, Points]:
     """Centre and extent (height, width) of the ink, in em."""
+    rows, columns = np.nonzero(ink)
     step = axis[1] - axis[0]
     low = np.array([axis[rows.min()], axis[columns.min()]]) - step / 2
     high = np.array([axis[rows.max()], axis[columns.max()]]) + step / 2
@@ -123,8 +124,8 @@ def render_glyph(character: str, font: str, variation: Variation, random: np.ran
         distance = map_coordinates(field, warp(points) * _EM + middle, order=1, mode="nearest")
         return np.asarray(distance > -weight, dtype=np.bool_)
 
-    axis = np.linspace(-1.2, 1.2, 65)
-    centre, extent = _fit(*np.nonzero(ink(_grid_points(axis, axis))), axis)
+    axis = np.linspace(-0.9, 0.9, 97)
+    centre, extent = _ink_box(ink(_grid_points(axis, axis)), axis)
     pixels = np.arange(BITMAP) + 0.5 - BITMAP / 2
     width = min(extent[1] / extent[0] * height, _WIDEST)  # aspect kept, unless the glyph is too wide
     bitmap = ink(
@@ -149,7 +150,7 @@ LETTER_VARIATION = Variation(
     perspective=0.35,
     wave=0.05,
     thinner=0.01,
-    thicker=0.05,
+    thicker=0.06,
     shrink=0.15,
     shift=2,
     noise=0.02,

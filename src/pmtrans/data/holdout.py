@@ -22,6 +22,12 @@ def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[Labe
     return _part(source, np.flatnonzero(~held)), _part(source, np.flatnonzero(held))
 
 
+def sample_domain(source: LabelledDomain, most: int, seed: int) -> LabelledDomain:
+    """At most ``most`` images, drawn at random."""
+    drawn = np.random.default_rng(random_seed(seed, "sample")).permutation(len(source))[:most]
+    return _part(source, np.sort(drawn))
+
+
 def _part(source: LabelledDomain, index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelledDomain:
     paths = tuple(source.paths[i] for i in index)
     return LabelledDomain(source.origin, paths, tuple(source.labels[i] for i in index), source.classes)

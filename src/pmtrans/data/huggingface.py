@@ -53,8 +53,7 @@ def read_huggingface_dataset(
     if labels_required and None in labels:
         missing = [(i, "no label") for i, label in enumerate(labels, start=1) if label is None]
         raise MalformedLines(folder, missing, unit="row")
-    undecoded = dataset.cast_column(image_column, datasets.Image(decode=False))
-    paths = _write_images(folder, undecoded, image_column)
+    paths = _write_images(folder, dataset, image_column)
     return [Row(i, *row) for i, row in enumerate(zip(paths, labels, strict=True), start=1)]
 
 
@@ -76,7 +75,9 @@ def _write_images(folder: Path, dataset: Any, column: str) -> list[str]:
     is_new = not home.exists()
     paths = []
     try:
-        for number, image in enumerate(dataset.select_columns(column)[column]):
+        # The Arrow column itself: through the dataset, each image would be decoded.
+        for number, cell in enumerate(dataset.data.column(column)):
+            image = cell.as_py()
             if image["bytes"] is None:
                 paths.append(str(image["path"]))
                 continue

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.image import load_image
-from pmtrans.data.sampling import Draw, PairSampler, random_seed
+from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
 from pmtrans.errors import DataError, TrainingError
 
@@ -23,6 +26,24 @@ class Unreadable:
     """What a worker sends instead of an image; raising in the main process keeps the message one line."""
 
     reason: str
+
+
+class UnreadableImage(TrainingError):
+    """An image that was there when training began cannot be read any more; raised between two steps."""
+
+
+def _leave_signals_to_the_main_process(_: int) -> None:
+    """Ctrl-C, and many schedulers, signal all processes: the loop needs its workers to finish the step and to save."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # Linux says who sent it: the main process may end its workers
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_when_told, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_when_told(main_process: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != main_process:
+        pass
+    os._exit(0)
 
 
 class _Pairs(Dataset[Any]):
@@ -59,7 +80,7 @@ def pair_batches(
     source: LabelledDomain,
     target: Domain,
     transform: Transform,
-    sampler: PairSampler,
+    sampler: PairSampler | ChosenPairs,
     seed: int,
     at_least: int,
     workers: int,
@@ -73,10 +94,12 @@ def pair_batches(
         num_workers=workers,
         prefetch_factor=2 if workers else None,
         pin_memory=pin_memory,
+        worker_init_fn=_leave_signals_to_the_main_process,
+        generator=torch.Generator(),  # its own: starting a loader must not draw from the run's random numbers
     )
     for batch in loader:
         if isinstance(batch, Unreadable):
-            raise TrainingError(f"An image became unreadable during training: {batch.reason}")
+            raise UnreadableImage(unreadable(batch.reason))
         yield batch
 
 
@@ -111,5 +134,12 @@ def image_batches(
         batch_size=batch_size,
         collate_fn=_collate_images,
         num_workers=workers,
+        worker_init_fn=_leave_signals_to_the_main_process,
+        generator=torch.Generator(),
     )
     yield from loader
+
+
+def unreadable(reason: str) -> str:
+    """The line for an image that vanished or broke while it was being used."""
+    return f"An image became unreadable during training: {reason}. Put it back, then give the same command again."

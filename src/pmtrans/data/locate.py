@@ -16,8 +16,9 @@ def locate(paths: Sequence[str], origin: Path, root: str | Path | None) -> list[
     """The paths of a list or table as they are found here.
 
     Without a root they count from the folder of the list, its parent, or the working folder, whichever
-    has them. With a root, leading folders are dropped until the rest exists below it. This is decided once
-    per folder, by its first files; a single missing file stays where it should have been.
+    has them. With a root, leading folders are dropped until the rest exists below it; a path that needs no
+    repair is kept. This is decided once per folder, by its first files; a single missing file stays where it
+    should have been.
     """
     by_folder: dict[str, list[str]] = defaultdict(list)
     for path in paths:
@@ -46,7 +47,7 @@ def _candidates(folder: str, origin: Path, root: str | Path | None) -> list[str]
         return [os.path.normpath(os.path.join(base, folder)) for base in bases]
     parts = [part for part in folder.split("/") if part]
     below = [os.path.normpath(os.path.join(root, *parts[dropped:])) for dropped in range(len(parts) + 1)]
-    return [*below, folder] if os.path.isabs(folder) else below
+    return [*below, folder if os.path.isabs(folder) else os.path.join(origin.parent, folder)]
 
 
 def _home(candidates: Sequence[str], names: Sequence[str]) -> str | None:

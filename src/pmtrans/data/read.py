@@ -1,6 +1,7 @@
 """Point at images, get a domain: class folders, unlabelled folders, lists, tables, Hugging Face datasets.
 
-The order of the images is the order of their sorted paths, whatever they were read from. The order of the
+The order of the images is the order of their sorted paths, whatever they were read from; a target's folders have no
+say in it, as they may be labels. The order of the
 classes is that of the classes file if there is one, of the ids if the labels are ids, else of the alphabet.
 """
 
@@ -24,6 +25,7 @@ from pmtrans.data.labels import (
 )
 from pmtrans.data.lists import read_list
 from pmtrans.data.locate import locate
+from pmtrans.data.order import label_free_order
 from pmtrans.data.rows import Listing, Row
 from pmtrans.data.tables import read_table
 from pmtrans.errors import DataError, one_line
@@ -91,7 +93,9 @@ def read_target(
     ``domain`` and are left out of ``labelled``.
     """
     listing = _read(spec, root, path_column, label_column, labels_required=False)
-    domain = Domain(listing.origin, tuple(row.path for row in listing.rows))
+    paths = [row.path for row in listing.rows]
+    order = range(len(paths)) if listing.written else label_free_order(paths)
+    domain = Domain(listing.origin, tuple(paths[position] for position in order))
     counts = Counter(row.label for row in listing.rows if row.label is not None)
     if not counts:
         return Target(domain, None, ())
@@ -118,8 +122,8 @@ def read_target(
         for row in listing.rows
         if row.label is not None and named[row.label] in match.index
     ]
-    paths, labels = zip(*known_rows, strict=True)
-    labelled = LabelledDomain(listing.origin, paths, labels, tuple(source_classes))
+    known_paths, labels = zip(*known_rows, strict=True)
+    labelled = LabelledDomain(listing.origin, known_paths, labels, tuple(source_classes))
     names = (named[row.label] for row in listing.rows if row.label is not None)
     unknown = Counter(name for name in names if name in match.unknown)
     warnings = _warnings(listing, unknown, match, source_classes)

@@ -66,6 +66,27 @@ class PairSampler:
             yield [stream.at(position) for stream in self.streams for position in positions]
 
 
+@dataclass(frozen=True)
+class ChosenPairs:
+    """Batches ``first`` to ``last`` made of pairs that a method chose; ``epoch`` only varies the augmentation."""
+
+    pairs: tuple[tuple[int, int], ...]
+    epoch: int
+    batch_size: int
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        for batch in range(self.first, self.last):
+            places = range(batch * self.batch_size, (batch + 1) * self.batch_size)
+            chosen = [self.pairs[place % len(self.pairs)] for place in places]
+            source = [Draw("source", self.epoch, pair[0]) for pair in chosen]
+            yield source + [Draw("target", self.epoch, pair[1]) for pair in chosen]
+
+
 def steps_per_epoch(source_images: int, target_images: int, pairs_per_step: int) -> int:
     """The longer domain defines an epoch; the shorter is iterated again."""
     return max(1, max(source_images, target_images) // pairs_per_step)

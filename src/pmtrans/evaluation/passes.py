@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pmtrans.data.loader import image_batches
+from pmtrans.data.loader import image_batches, unreadable
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import TrainingError
 from pmtrans.model import Model
@@ -42,7 +42,7 @@ def run_pass(
     for images, reasons in image_batches(paths, preprocessing, batch_size, workers):
         bad = next((reason for reason in reasons if reason is not None), None)
         if bad is not None:
-            raise TrainingError(f"An image became unreadable: {bad}")
+            raise TrainingError(unreadable(bad))
         with autocast():
             features, logits = model.features_and_logits(images.to(device, non_blocking=True))
         features_MF[done : done + len(images)] = features

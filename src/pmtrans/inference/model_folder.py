@@ -37,7 +37,7 @@ class TrainedModel:
     classes: tuple[str, ...]
     preprocessing: Preprocessing
     backbone: BackboneConfig
-    temperature: float = 1.0  # calibrates the probabilities
+    temperature: float = 1.0  # of the softmax, calibrated on the source hold-out
 
 
 def save_model(folder: Path, trained: TrainedModel, card: ModelCard | None = None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
@@ -64,6 +64,15 @@ class TargetPass:
 
 
 @dataclass(frozen=True)
+class SourcePass:
+    """The training part of the source under the evaluation transform, with its labels."""
+
+    features_NF: Tensor
+    logits_NK: Tensor
+    labels_N: Tensor
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What a method may know about the data before training."""
 
@@ -77,6 +86,7 @@ class Context:
     """What the loop offers between steps: passes over the data are made only when asked for."""
 
     target_pass: Callable[[], TargetPass]
+    source_pass: Callable[[], SourcePass] | None = None
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
 
@@ -94,6 +104,7 @@ class Method(nn.Module, ABC):
     needs: ClassVar[str]  # what a step costs, in words: passes, extra networks, memory
     uses_source: ClassVar[bool] = True
     uses_target: ClassVar[bool] = True
+    chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
     phases: ClassVar[dict[str, tuple[str, ...] | None]] = {"joint": None}  # phase -> players that move; None: all
 
     def __init__(self, model: Model) -> None:
@@ -114,8 +125,20 @@ class Method(nn.Module, ABC):
     def before_step(self, moment: Moment, context: Context) -> None:
         """Between steps: refresh pseudo labels, restore a snapshot, and the like."""
 
+    def choose_pairs(self, moment: Moment, context: Context) -> Tensor:
+        """(source index, target index) in the order of use for the epoch, P x 2; used again from the top when short.
+
+        Called at each start of an epoch, and again in its midst when a run is continued there: what was chosen at
+        the start must then be given back, so it is kept in a buffer.
+        """
+        raise NotImplementedError
+
     def after_step(self, moment: Moment) -> None:
         """After the optimiser moved: project, average."""
+
+    def game_observer(self, batch: Batch, learning_rate: float) -> Callable[[Any], dict[str, float]] | None:
+        """For a method that is a game: an observer that measures on fixed pairs how far its players are from rest."""
+        return None
 
     def state(self) -> dict[str, Tensor | float]:
         """Slow quantities for the log (concentrations, alpha)."""

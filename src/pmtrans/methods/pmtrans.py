@@ -6,6 +6,9 @@ of PatchMix (P) ascends. Shapes: B pairs, N patches, D token width, F feature wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -91,19 +94,10 @@ class PMTrans(Method):
         pairs = len(source_BND)
         scored = 0 if self.options.attention == "uniform" else 2 * pairs
         s, t, i = backbone.encode(tokens_3BND, scored).split(pairs)  # one pass of 3B
-        w_s, w_t = self._label_weights(mixed, s, t, batch.source_labels, pseudo_labels)
-
         logits_s, logits_i = head(torch.cat([s.features_BF, i.features_BF])).chunk(2)
         classification = self._classification(logits_s, batch)
-        zero = classification.new_zeros(())
-        feature_space = (
-            self._feature_space(s, t, i, batch, pseudo_labels, w_s, w_t) if self.options.feature_loss else zero
-        )
-        label_space = (
-            mixup_label_loss(logits_i, batch.source_labels, pseudo_labels, w_s, w_t, confidence)
-            if self.options.label_loss
-            else zero
-        )
+        labels = batch.source_labels, pseudo_labels
+        feature_space, label_space, w_s = self.cross_entropy(mixed, s, t, i, logits_i, labels, confidence)
         game = self.tradeoff(feature_space, label_space, moment.progress)
         return {
             "loss": classification + game,  # J
@@ -137,32 +131,30 @@ class PMTrans(Method):
         target_BN = self.model.backbone.attention_scores(t, self.model.head, pseudo_labels)
         return label_weights(mixed.ratio_BN, source_BN, target_BN)
 
-    def _feature_space(
+    def cross_entropy(
         self,
+        mixed: Mixed,
         s: Encoding,
         t: Encoding,
         i: Encoding,
-        batch: Batch,
-        pseudo_labels: Tensor,
-        w_s: Tensor,
-        w_t: Tensor,
-    ) -> Tensor:
-        by_label = label_similarity(batch.source_labels, self.options.positives)
-        by_target = (
-            label_similarity(pseudo_labels, self.options.positives)
-            if self.options.class_information
-            else identity_similarity(pseudo_labels)
-        )
-        return mixup_feature_loss(
-            i.features_BF,
-            s.features_BF,
-            t.features_BF,
-            by_label,
-            by_target,
-            w_s,
-            w_t,
-            self.options.temperature,
-        )
+        logits_i: Tensor,
+        labels: tuple[Tensor, Tensor],
+        confidence: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The two parts of CE_{s,i,t} = L_f + L_l, and the label weight lambda^s; a part that is off is 0."""
+        source_labels, pseudo_labels = labels
+        w_s, w_t = self._label_weights(mixed, s, t, source_labels, pseudo_labels)
+        feature_space = label_space = logits_i.new_zeros((), dtype=torch.float32)
+        if self.options.feature_loss:
+            positives = self.options.positives
+            informed = self.options.class_information
+            by_label = label_similarity(source_labels, positives)
+            by_target = label_similarity(pseudo_labels, positives) if informed else identity_similarity(pseudo_labels)
+            features = i.features_BF, s.features_BF, t.features_BF
+            feature_space = mixup_feature_loss(*features, by_label, by_target, w_s, w_t, self.options.temperature)
+        if self.options.label_loss:
+            label_space = mixup_label_loss(logits_i, source_labels, pseudo_labels, w_s, w_t, confidence)
+        return feature_space, label_space, w_s
 
     def _pseudo_labels(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         if self.bank is None:
@@ -176,6 +168,12 @@ class PMTrans(Method):
 
     def after_step(self, moment: Moment) -> None:
         self.mixing.beta.project()
+
+    def game_observer(self, batch: Batch, learning_rate: float) -> Callable[[Any], dict[str, float]] | None:
+        from pmtrans.evaluation.game import GameObserver  # it reads this file
+
+        has_quantiles = self.options.mixing in ("patchmix", "mixup")  # a box has none
+        return GameObserver(self, batch, learning_rate) if has_quantiles else None
 
     def state(self) -> dict[str, Tensor | float]:
         b, g = self.mixing.beta.concentrations().detach()

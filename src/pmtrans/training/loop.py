@@ -19,15 +19,15 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain, LabelledDomain
-from pmtrans.data.loader import pair_batches
-from pmtrans.data.sampling import PairSampler, Stream, random_seed, steps_per_epoch
+from pmtrans.data.loader import UnreadableImage, pair_batches
+from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
 from pmtrans.data.transforms import Preprocessing, training_transform
 from pmtrans.evaluation.passes import Pass, run_pass
-from pmtrans.methods.method import Context, Method, Moment, TargetPass
+from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass
 from pmtrans.run.metrics import MetricsLog
 from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
-from pmtrans.training.players import create_optimiser, descending, rest, set_learning_rates
+from pmtrans.training.players import ascending_gradients, create_optimiser, descending, rest, set_learning_rates
 from pmtrans.training.progress import Reporter
 from pmtrans.training.saver import Saver
 from pmtrans.training.signals import StopRequest
@@ -39,6 +39,7 @@ class Task:
 
     source: LabelledDomain
     holdout: LabelledDomain
+    source_sample: LabelledDomain  # a few training images, for validators that compare with them
     target: Domain
     preprocessing: Preprocessing
     batch_size: int
@@ -56,6 +57,7 @@ class Evaluation:
     step: int
     target: Pass
     holdout: Pass | None
+    source_sample: Pass | None
 
 
 Observer = Callable[[Evaluation], dict[str, Any]]
@@ -98,8 +100,17 @@ class Loop:
 
     def fit(self) -> None:
         """Train to the last step; evaluated and saved on the way."""
+        self.stop.check()  # asked while the model was being built: nothing is new since the last checkpoint
         log = MetricsLog(self.folder / "metrics.jsonl", last_step=self.step)
-        saver = Saver(self.folder / "checkpoints", self.config.train.keep_checkpoints)
+        saver = Saver(self.folder / "checkpoints", self.config.train.keep_checkpoints, log.path)
+        try:
+            with saver:
+                self._fit(log, saver)
+        finally:
+            self.reporter.stop()
+            log.close()
+
+    def _fit(self, log: MetricsLog, saver: Saver) -> None:
         started = time.monotonic() - self.seconds
         self.reporter.start(self.title, self.step, self.steps)
         self.method.train()
@@ -118,55 +129,59 @@ class Loop:
                 if self.step % (self.config.train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
                     self._evaluate(log)
                     saver.save(self._snapshot())
+                saver.check()
                 if self.stop.signal is not None:
-                    saver.wait()
-                    saver.save(self._snapshot())
-                    saver.wait()
+                    self._save_and_wait(saver)
                     self.stop.check()
-            saver.wait()
-        finally:
-            self.reporter.stop()
-            log.close()
+        except UnreadableImage:  # between two steps: what was done is whole
+            self._save_and_wait(saver)
+            raise
+
+    def _save_and_wait(self, saver: Saver) -> None:
+        saver.save(self._snapshot())
+        saver.wait()
 
     def _steps_of_batches(self) -> Iterator[list[Batch]]:
         """For each remaining step its micro-batches, loaded ahead by the workers."""
-        data, train = self.config.data, self.config.train
-        task, seed = self.task, self.config.seed
-        streams = []
-        if self.method.uses_source:
-            streams.append(Stream(seed, "source", len(task.source)))
-        if self.method.uses_target:
-            streams.append(Stream(seed, "target", len(task.target)))
-        sampler = PairSampler(
-            tuple(streams), task.batch_size, self.step * train.accumulate, self.steps * train.accumulate
-        )
+        data, train, task = self.config.data, self.config.train, self.task
         transform = training_transform(task.preprocessing, data.augmentation, data.flip, data.random_erasing)
         on_gpu = self.accelerator.device.type == "cuda"
-        batches = pair_batches(
-            task.source,
-            task.target,
-            transform,
-            sampler,
-            seed,
-            task.preprocessing.resize_to,
-            data.workers,
-            on_gpu,
-        )
-        images = len(streams) * task.batch_size * train.accumulate
-        while True:
-            begin = time.monotonic()
-            micro = [batch for _, batch in zip(range(train.accumulate), batches, strict=False)]
-            if not micro:
-                return
-            waited = time.monotonic() - begin
-            yield [batch.to(self.accelerator.device) for batch in micro]
-            took = time.monotonic() - begin
-            self._rate = images / took
-            self._waiting_share = waited / took
+        at_least = task.preprocessing.resize_to
+        while self.step < self.steps:
+            sampler = self._sampler()
+            batches = pair_batches(
+                task.source, task.target, transform, sampler, self.config.seed, at_least, data.workers, on_gpu
+            )
+            for _ in range(len(sampler) // train.accumulate):
+                begin = time.monotonic()
+                micro = [next(batches) for _ in range(train.accumulate)]
+                waited = time.monotonic() - begin
+                yield [batch.to(self.accelerator.device) for batch in micro]
+                took = time.monotonic() - begin
+                self._rate = sum(len(b.source_index) + len(b.target_index) for b in micro) / took
+                self._waiting_share = waited / took
+
+    def _sampler(self) -> PairSampler | ChosenPairs:
+        """What comes next: both streams to the end, or the rest of this epoch where the method chooses the pairs."""
+        size, times, task = self.task.batch_size, self.config.train.accumulate, self.task
+        if self.method.chooses_pairs:
+            epoch, place = divmod(self.step, self.epoch)
+            last = min(self.epoch, self.steps - epoch * self.epoch)
+            moment = Moment(self.step, self.steps, self.epoch)
+            torch.manual_seed(random_seed(self.config.seed, "pairs", self.step))
+            pairs = self.method.choose_pairs(moment, Context(self.target_pass, self.source_pass)).tolist()
+            return ChosenPairs(tuple((s, t) for s, t in pairs), epoch, size, place * times, last * times)
+        streams = []
+        if self.method.uses_source:
+            streams.append(Stream(self.config.seed, "source", len(task.source)))
+        if self.method.uses_target:
+            streams.append(Stream(self.config.seed, "target", len(task.target)))
+        return PairSampler(tuple(streams), size, self.step * times, self.steps * times)
 
     def _one_step(self, batches: list[Batch]) -> dict[str, Any]:
         moment = Moment(self.step, self.steps, self.epoch)
-        context = Context(self.target_pass)
+        context = Context(self.target_pass, self.source_pass)
+        torch.manual_seed(random_seed(self.config.seed, "before step", self.step))
         self.method.before_step(moment, context)
         self._news = bool(context.metrics)  # what happens once an epoch is logged at the step it happens
         torch.manual_seed(random_seed(self.config.seed, "step", self.step))
@@ -186,7 +201,15 @@ class Loop:
                 descending(self.optimiser.param_groups), self.config.train.clip or float("inf")
             )
             parts["gradient_norm"] = norm
-            stop_if_not_finite(self.folder, self.step, batches, {**parts, **self.method.state()}, rates)
+            stop_if_not_finite(
+                self.folder,
+                self.step,
+                batches,
+                (self.task.source, self.task.target),
+                {**parts, **self.method.state()},
+                rates,
+                ascending_gradients(self.optimiser.param_groups),
+            )
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             values |= parts
@@ -197,6 +220,12 @@ class Loop:
         """The whole target under the model as it is now; made once per step at most."""
         result = self._pass("target", self.task.target)
         return TargetPass(result.features_MF, result.logits_MK)
+
+    def source_pass(self) -> SourcePass:
+        """The same for the training part of the source."""
+        result = self._pass("source", self.task.source)
+        labels_N = torch.tensor(self.task.source.labels, device=result.logits_MK.device)
+        return SourcePass(result.features_MF, result.logits_MK, labels_N)
 
     def _pass(self, name: str, domain: Domain) -> Pass:
         at, result = self._passes.get(name, (-1, None))
@@ -213,9 +242,14 @@ class Loop:
         self._passes[name] = (self.step, result)
         return result
 
-    def _evaluate(self, log: MetricsLog) -> None:
+    def evaluation(self) -> Evaluation:
+        """What is known about the model as it is now."""
         holdout = self._pass("holdout", self.task.holdout) if len(self.task.holdout) else None
-        evaluation = Evaluation(self.step, self._pass("target", self.task.target), holdout)
+        sample = self._pass("source_sample", self.task.source_sample) if holdout is not None else None
+        return Evaluation(self.step, self._pass("target", self.task.target), holdout, sample)
+
+    def _evaluate(self, log: MetricsLog) -> None:
+        evaluation = self.evaluation()
         values: dict[str, Any] = {}
         for observe in self.observers:
             values |= observe(evaluation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pmtrans.config import TrainConfig
 from pmtrans.methods.method import Method, Player, check_players
@@ -50,6 +50,11 @@ def set_learning_rates(groups: list[dict[str, Any]], config: TrainConfig, step: 
 def descending(groups: list[dict[str, Any]]) -> list[nn.Parameter]:
     """Parameters whose gradients are clipped: those of the players that minimise."""
     return [p for group in groups if not group["maximize"] for p in group["params"]]
+
+
+def ascending_gradients(groups: list[dict[str, Any]]) -> list[Tensor]:
+    """Gradients of the players that maximise: not in the clipped norm, and checked beside it."""
+    return [p.grad for group in groups if group["maximize"] for p in group["params"] if p.grad is not None]
 
 
 def rest(groups: list[dict[str, Any]], movers: tuple[str, ...] | None) -> None:

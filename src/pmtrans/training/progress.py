@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from pmtrans.errors import one_line
+
 SHOWN = {"loss": "loss", "cross_entropy": "CE", "beta_b": "b", "beta_g": "g"}
 
 
@@ -24,17 +26,17 @@ class Reporter:
     """Messages go to stderr, so that stdout stays clean for results."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, highlight=False, quiet=quiet)
+        self.console = Console(stderr=True, highlight=False, emoji=False, quiet=quiet)
         self.live = self.console.is_terminal and not quiet
         self._bar: Progress | None = None
         self._last_line = 0.0
 
     def note(self, text: str) -> None:
         """One line, shown as it is (markup in names from outside means nothing)."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(one_line(text, 2000), markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        self.console.print("warning: " + text, markup=False, style="yellow", soft_wrap=True)
+        self.console.print("warning: " + one_line(text, 2000), markup=False, style="yellow", soft_wrap=True)
 
     def start(self, title: str, step: int, steps: int) -> None:
         self._title, self._steps = title, steps

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Interrupted(Exception):
-    """Training stopped by a signal, with everything saved."""
+class Interrupted(BaseException):
+    """Training stopped by a signal. No ``Exception``: code that forgives any error must not forgive this."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, at_once: bool = False) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+        self.at_once = at_once  # by a second signal: the step was not finished, what was saved before is whole
 
 
 class StopRequest:
@@ -25,7 +26,7 @@ class StopRequest:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            raise Interrupted(number)  # the second time: at once; what was saved before stays whole
+            raise Interrupted(number, at_once=True)
         self.signal = number
 
     def check(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,30 @@ from accelerate import Accelerator
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
 from pmtrans.data.domain import LabelledDomain
-from pmtrans.data.holdout import split_holdout
+from pmtrans.data.holdout import sample_domain, split_holdout
 from pmtrans.data.read import Target, read_source, read_target
+from pmtrans.data.readable import fast_check, keep_readable
 from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
+from pmtrans.evaluation.game import fixed_pairs
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
 from pmtrans.run.files import write_json
-from pmtrans.run.folder import Opened, RunFolder, fingerprint, open_run, prepare
-from pmtrans.run.lock import run_lock
+from pmtrans.run.folder import RunFolder, claim, fingerprint
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.training.checkpoint import BrokenCheckpoint, checkpoints, load_snapshot
+from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.estimate import estimate_accuracy
+from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.judge import Judge
+from pmtrans.selection.verdict import verdict
+from pmtrans.training.faults import explained_faults
+from pmtrans.training.finished import Trained, read_finished, write_finished
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
+from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
 
 
@@ -42,13 +51,12 @@ class Data:
     target: Target
 
 
-def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False) -> Summary:
-    """Train, or go on with, the run in ``out``."""
+def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False, resume: str = "auto") -> Summary:
+    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere."""
     data = read_data(config, reporter)
     folder = RunFolder(out)
-    prepare(folder, overwrite)
-    with run_lock(out), stop_on_signals() as stop:
-        state = open_run(folder, config, fingerprint(data.source, data.target.domain))
+    with claim(folder, overwrite), stop_on_signals() as stop, explained_faults(folder):
+        state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
         if state is Opened.FINISHED:
             reporter.note(f"Run {one_line(out)} is finished already.")
             return read_summary(folder.summary)
@@ -61,34 +69,74 @@ def read_data(config: Config, reporter: Reporter) -> Data:
     settings = config.data
     if settings.source is None or settings.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
-    source = read_source(settings.source, root=settings.root, classes=settings.classes)
-    target = read_target(settings.target, source.classes, root=settings.root)
-    for warning in target.warnings:
-        reporter.warn(warning)
-    training, holdout = split_holdout(source, settings.holdout, config.seed)
+    columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
+    source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
+    target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
+    source, target = _readable(source, target, settings.on_bad_image, reporter)
     if len(target.domain) < 2:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image is too few to adapt to.")
+    training, holdout = split_holdout(source, settings.holdout, config.seed)
     return Data(training, holdout, target)
+
+
+def _readable(
+    source: LabelledDomain, target: Target, on_bad_image: str, reporter: Reporter
+) -> tuple[LabelledDomain, Target]:
+    """Decided before the first step, so that the order of data stays fixed."""
+    bad, warnings = fast_check(source, target)
+    for warning in warnings:
+        reporter.warn(warning)
+    if not bad:
+        return source, target
+    shown = "; ".join(f"{one_line(one.path)}: {one.reason}" for one in bad[:3])
+    if on_bad_image == "error":
+        raise DataError(
+            f"{len(bad)} images cannot be read ({shown}{'; ...' if len(bad) > 3 else ''}). "
+            "Mend or remove them, or train without them: data.on_bad_image=skip."
+        )
+    reporter.warn(f"{len(bad)} unreadable images are left out: {shown}{'; ...' if len(bad) > 3 else ''}")
+    labelled = keep_readable(target.labelled, bad) if target.labelled else None
+    return keep_readable(source, bad), replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
 
 
 def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporter, stop: StopRequest) -> Summary:
     begin = time.monotonic()
+    name = config.method["name"]
     baseline = None
-    if config.train.baseline and config.method["name"] != "source_only":
+    if config.train.baseline and name != "source_only":
         plain = config.model_copy(update={"method": _baseline_switches(config)})
         baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop)
-    adapted = _train_one(config.method["name"], config, folder.path, data, reporter, stop)
-    only = adapted if config.method["name"] == "source_only" else baseline
-    summary = Summary(
-        method=config.method["name"],
-        source_only=only.accuracy if only else None,
-        adapted=adapted.accuracy,
-        seconds=round(adapted.seconds + (baseline.seconds if baseline else 0.0), 3),
-        evaluations={"adapted": adapted.details, "source_only": only.details if only else None},
-    )
+    adapted = _train_one(name, config, folder.path, data, reporter, stop, baseline.evidence if baseline else None)
+    summary = _summarise(name, baseline, adapted)
     write_json(folder.summary, summary.to_json())
     reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
     return summary
+
+
+def _summarise(name: str, baseline: Trained | None, adapted: Trained) -> Summary:
+    only = adapted if name == "source_only" else baseline
+    oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
+    estimate = judged = None
+    if adapted.evidence is not None:
+        estimate = estimate_accuracy(adapted.evidence, baseline.evidence if baseline else None)
+        judged = verdict(baseline.evidence, adapted.evidence) if baseline and baseline.evidence else None
+    return Summary(
+        method=name,
+        source_only=only.accuracy if only else None,
+        adapted=adapted.accuracy,
+        last=oracle[-1] if oracle else None,
+        oracle=max(oracle) if oracle else None,
+        seconds=round(adapted.seconds + (baseline.seconds if baseline else 0.0), 3),
+        selected_step=adapted.step,
+        selection=adapted.explanation,
+        estimate=None if estimate is None else asdict(estimate),
+        verdict=judged.name if judged else None,
+        verdict_reason=judged.reason if judged else None,
+        evaluations={
+            "adapted": next(e for e in adapted.evaluations if e["step"] == adapted.step),
+            "source_only": only.evaluations[-1] if only else None,
+        },
+    )
 
 
 def _baseline_switches(config: Config) -> dict[str, Any]:
@@ -98,37 +146,62 @@ def _baseline_switches(config: Config) -> dict[str, Any]:
     return {"name": "source_only", **shared}
 
 
-@dataclass(frozen=True)
-class _Trained:
-    accuracy: float | None
-    seconds: float
-    details: dict[str, Any]
-
-
-def _train_one(title: str, config: Config, folder: Path, data: Data, reporter: Reporter, stop: StopRequest) -> _Trained:
-    """One method, from its last whole checkpoint on."""
+def _train_one(
+    title: str,
+    config: Config,
+    folder: Path,
+    data: Data,
+    reporter: Reporter,
+    stop: StopRequest,
+    baseline: Evidence | None = None,
+) -> Trained:
+    """One method, from its last whole checkpoint on; not again if it is finished."""
+    if (done := read_finished(folder)) is not None:
+        reporter.note(f"{title.capitalize()} is trained already.")
+        shutil.rmtree(folder / "candidates", ignore_errors=True)
+        return done
     accelerator = Accelerator(mixed_precision=precision(config.train.precision), cpu=not torch.cuda.is_available())
     method, task, trained = build(config, data, reporter)
-    oracle = Oracle(data.target, reporter, title) if data.target.labelled else None
-    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, [oracle] if oracle else [])
+    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop)
+    judge = None
+    if len(data.holdout):
+        labels, classes = data.holdout.labels, data.source.classes
+        judge = Judge(folder / "candidates", labels, classes, trained.model.state_dict, reporter.warn, baseline)
+        judge.keep = config.selection.keep
+        loop.observers.append(judge)
+        if config.selection.game:
+            pairs = fixed_pairs(task, config.seed).to(accelerator.device)
+            game = method.game_observer(pairs, config.train.learning_rate)
+            loop.observers += [game] if game is not None else []
+    if data.target.labelled is not None:
+        loop.observers.append(Oracle(data.target, reporter, title))
     folder.mkdir(exist_ok=True)
-    _resume(loop, folder / "checkpoints", reporter)
-    loop.fit()
-    details = dict(loop.evaluations[-1])
-    save_model(folder / "model", trained, describe_training(config, data.source, data.target.domain, details))
-    return _Trained(details.get("oracle_accuracy"), loop.seconds, details)
-
-
-def _resume(loop: Loop, folder: Path, reporter: Reporter) -> None:
-    for path in reversed(checkpoints(folder)):
-        try:
-            snapshot = load_snapshot(path)
-        except BrokenCheckpoint as error:
-            reporter.warn(f"checkpoint {path.name} is passed over: {error}")
-            continue
+    if (snapshot := last_snapshot(RunFolder(folder).checkpoints, reporter)) is not None:
         loop.resume(snapshot)
-        reporter.note(f"Going on with {loop.title} from step {snapshot.step} of {loop.steps}.")
-        return
+        reporter.note(f"Going on with {title} from step {snapshot.step} of {loop.steps}.")
+    if judge is not None:
+        judge.history = loop.evaluations
+    loop.fit()
+    return _finish(loop, judge, trained, folder, keep_last=config.method["name"] == "source_only")
+
+
+def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, keep_last: bool) -> Trained:
+    """Write the model that the judge chose; a baseline is what it is at its end."""
+    step, explanation, evidence, temperature = loop.steps, "the last step", None, 1.0
+    if judge is not None and not keep_last:
+        step, explanation, weights, evidence = judge.select()
+        trained.model.load_state_dict(weights)
+    elif judge is not None:
+        evidence = judge.evidence(loop.evaluation())
+    if evidence is not None:
+        temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+    chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
+    card = describe_training(loop.config, loop.task.source, loop.task.target, chosen)
+    save_model(folder / "model", replace(trained, temperature=temperature), card)
+    done = Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
+    write_finished(folder, done)
+    shutil.rmtree(folder / "candidates", ignore_errors=True)  # not needed any more, now that this is written down
+    return done
 
 
 def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task, TrainedModel]:
@@ -147,7 +220,8 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     batch_size = min(config.train.batch_size, len(data.source), len(data.target.domain))
     if batch_size < config.train.batch_size:
         reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
-    task = Task(data.source, data.holdout, data.target.domain, preprocessing, batch_size)
+    sample = sample_domain(data.source, 512, config.seed)
+    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
     return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
 
 

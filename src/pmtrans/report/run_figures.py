@@ -1,0 +1,73 @@
+"""The figures of one run as files: losses, the Beta, accuracy, and mixed images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pmtrans.data.image import load_image
+from pmtrans.data.sampling import Stream
+from pmtrans.data.transforms import Preprocessing, evaluation_transform
+from pmtrans.mixing import MIXINGS, LearnableBeta
+from pmtrans.report.figures import draw_accuracy, draw_beta_density, draw_beta_path, draw_losses, draw_mixed
+from pmtrans.run.files import write_atomically
+from pmtrans.run.metrics import read_metrics
+
+
+def write_figures(run: Path, mixed: Figure | None = None) -> list[Path]:
+    """PNG and SVG files in ``run/figures``."""
+    metrics = read_metrics(run / "metrics.jsonl")
+    trainings = {"source only": read_metrics(run / "baseline" / "metrics.jsonl"), "adapted": metrics}
+    losses, beta, accuracy = (Figure(figsize=(6, 4), layout="constrained") for _ in range(3))
+    draw_losses(losses.subplots(), metrics)
+    path_axes, density_axes = beta.subplots(1, 2)
+    beta.set_size_inches(9, 4)
+    draw_beta_path(path_axes, metrics)
+    draw_beta_density(density_axes, metrics)
+    draw_accuracy(accuracy.subplots(), trainings)
+    figures = {"losses": losses, "beta": beta, "accuracy": accuracy, **({"mixed": mixed} if mixed else {})}
+    return [path for name, figure in figures.items() for path in save_figure(figure, run / "figures" / name)]
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """The same figure as PNG and as SVG."""
+    FigureCanvasAgg(figure)
+    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    for path in paths:
+        write_atomically(path, lambda temporary, kind=path.suffix[1:]: figure.savefig(temporary, format=kind, dpi=120))  # type: ignore[misc]
+    return paths
+
+
+def mixed_figure(
+    source: tuple[str, ...],
+    target: tuple[str, ...],
+    preprocessing: Preprocessing,
+    grid: tuple[int, int],
+    mixing: str,
+    concentrations: tuple[float, float],
+    pairs: int = 4,
+    seed: int = 0,
+) -> Figure:
+    """Some pairs of the data, mixed in pixels with ratios from the run's Beta: what PatchMix does to tokens."""
+    torch.manual_seed(seed)
+    low = min(concentrations) / 2
+    ratio = MIXINGS[mixing](LearnableBeta(concentrations, low, 2 * max(concentrations)), grid).ratios(pairs).detach()
+    images = [
+        np.stack([_shown(paths[Stream(seed, name, len(paths)).at(n).index], preprocessing) for n in range(pairs)])
+        for name, paths in (("source", source), ("target", target))
+    ]
+    figure = Figure(figsize=(6, 1.5 * pairs), layout="constrained")
+    draw_mixed(figure, images[0], images[1], ratio.numpy(), grid)
+    return figure
+
+
+def _shown(path: str, preprocessing: Preprocessing) -> NDArray[np.floating]:
+    """An image as the model sees it, back in [0, 1]."""
+    tensor = evaluation_transform(preprocessing)(load_image(path, at_least=preprocessing.resize_to))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
+    return (tensor * std + mean).clamp(0, 1).permute(1, 2, 0).numpy()

@@ -1,0 +1,88 @@
+"""Who is right where two models disagree? Neighbours that both models agree on are called as witnesses.
+
+Confidence cannot tell: adaptation makes a model sure of itself, rightly or wrongly. The features of the model
+BEFORE adaptation are a neutral ground, since adaptation could not bend them to its own labels. There, each
+image that the two models call differently is judged by its nearest neighbours among the target images
+that both models call the same and the held-out source images with their true labels. Where adaptation
+repaired a cluster that a source boundary cut in two, the repaired half finds its witnesses; where it tore one
+apart (a label shift, say), the torn images find the baseline's. The balance estimates the change of accuracy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from scipy.stats import binomtest
+from torch import Tensor
+from torch.nn.functional import normalize, one_hot
+
+from pmtrans.errors import UserError
+from pmtrans.selection.collapse import dying_classes
+from pmtrans.selection.evidence import Evidence
+
+NEIGHBOURS = 10
+
+
+@dataclass(frozen=True)
+class Arbitration:
+    """The judgement of each target image: +1 for the adapted model, -1 for the baseline, 0 for neither."""
+
+    outcome_M: Tensor
+
+    @property
+    def for_adapted(self) -> int:
+        return int((self.outcome_M > 0).sum())
+
+    @property
+    def for_baseline(self) -> int:
+        return int((self.outcome_M < 0).sum())
+
+    @property
+    def gain(self) -> float:
+        """Estimated change of target accuracy by adaptation, in [-1, 1]."""
+        return (self.for_adapted - self.for_baseline) / len(self.outcome_M)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided sign test: the chance of so uneven a judgement if both were right equally often."""
+        decided = self.for_adapted + self.for_baseline
+        return float(binomtest(self.for_adapted, decided).pvalue) if decided else 1.0
+
+
+def arbitrate(baseline: Evidence, adapted: Evidence, *, neighbours: int = NEIGHBOURS, chunk: int = 1024) -> Arbitration:
+    """Judge every target image on which the two models disagree; both must have seen the same images."""
+    check_same_images(baseline, adapted)
+    called_M, adapted_M = baseline.target_predictions_M(), adapted.target_predictions_M()
+    agreed_M = called_M == adapted_M
+    features_MD = normalize(baseline.target_features_MD.float(), dim=1)
+    witnesses_WD = torch.cat([features_MD[agreed_M], normalize(baseline.source_features_ND.float(), dim=1)], dim=0)
+    labels_W = torch.cat([called_M[agreed_M], baseline.source_labels_N])
+
+    # A class that adaptation wiped out has no witness left on the target: its loss must not count as a win.
+    had_K = torch.bincount(called_M, minlength=baseline.classes)
+    kept_K = torch.bincount(called_M[agreed_M], minlength=baseline.classes)
+    voiceless_K = dying_classes(kept_K, had_K)
+
+    outcome_M = torch.zeros(len(called_M), dtype=torch.int8)
+    disputed = (~agreed_M).nonzero().flatten()
+    for start in range(0, len(disputed), chunk):
+        rows = disputed[start : start + chunk]
+        nearest_RW = (features_MD[rows] @ witnesses_WD.T).topk(min(neighbours, len(labels_W)), dim=1).indices
+        votes_RK = one_hot(labels_W[nearest_RW], baseline.classes).sum(1)
+        votes_for_adapted = votes_RK.gather(1, adapted_M[rows, None]).squeeze(1)
+        votes_for_baseline = votes_RK.gather(1, called_M[rows, None]).squeeze(1)
+        judged = (votes_for_adapted - votes_for_baseline).sign()
+        outcome_M[rows] = torch.where((judged > 0) & voiceless_K[called_M[rows]], 0, judged).to(torch.int8)
+    return Arbitration(outcome_M)
+
+
+def check_same_images(baseline: Evidence, adapted: Evidence) -> None:
+    """Refuse evidence that was gathered on other images."""
+    same = (
+        baseline.target_logits_MK.shape == adapted.target_logits_MK.shape
+        and baseline.source_logits_NK.shape == adapted.source_logits_NK.shape
+        and torch.equal(baseline.source_labels_N, adapted.source_labels_N)
+    )
+    if not same:
+        raise UserError("The two models' evidence is of different images: gather both on the same hold-out and target.")

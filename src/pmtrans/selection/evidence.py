@@ -1,0 +1,76 @@
+"""What every validator reads: the outputs of one model on held-out source and on unlabelled target images.
+
+Shapes: N held-out source images, M target images, P source training images, D width, K classes.
+There is no field for target labels, so no validator can be written that looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pmtrans.errors import UserError
+
+CHUNK = 4096  # rows looked at together: bounds the memory, never changes a result
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Features and logits of one model, on the CPU; only the held-out source images carry labels."""
+
+    source_features_ND: Tensor
+    source_logits_NK: Tensor
+    source_labels_N: Tensor
+    target_features_MD: Tensor
+    target_logits_MK: Tensor
+    source_train_features_PD: Tensor | None = None  # for the density ratio of DEV alone
+
+    def __post_init__(self) -> None:
+        source, target = self.source_logits_NK, self.target_logits_MK
+        if len(source) == 0 or len(target) == 0:
+            raise UserError("Selection needs at least one held-out source image and one target image.")
+        if source.shape[1:] != target.shape[1:] or source.ndim != 2 or source.shape[1] < 2:
+            raise UserError(
+                f"Logits of shape {tuple(source.shape)} (source) and {tuple(target.shape)} (target) do not "
+                "belong together: both must be images x classes with the same two or more classes."
+            )
+        if not len(self.source_features_ND) == len(source) == len(self.source_labels_N):
+            raise UserError("Held-out source features, logits and labels must have one row per image.")
+        if len(self.target_features_MD) != len(target):
+            raise UserError("Target features and logits must have one row per image.")
+        for name, tensor in vars(self).items():
+            if tensor is not None and not torch.isfinite(tensor).all():
+                raise UserError(f"{name} holds values that are not finite: the model has diverged.")
+
+    @property
+    def classes(self) -> int:
+        return self.target_logits_MK.shape[1]
+
+    def source_predictions_N(self) -> Tensor:
+        return self.source_logits_NK.argmax(1)
+
+    def target_predictions_M(self) -> Tensor:
+        return self.target_logits_MK.argmax(1)
+
+
+def log_probabilities(logits_MK: Tensor, chunk: int = CHUNK) -> Iterator[Tensor]:
+    """Chunks of log-softmax in float64: sums over 55,000 images keep all their digits."""
+    for start in range(0, len(logits_MK), chunk):
+        yield logits_MK[start : start + chunk].double().log_softmax(1)
+
+
+def mean_probabilities(logits_MK: Tensor, chunk: int = CHUNK) -> Tensor:
+    """The mean prediction over all images, of length K."""
+    total_K = torch.zeros(logits_MK.shape[1], dtype=torch.float64)
+    for log_p in log_probabilities(logits_MK, chunk):
+        total_K += log_p.exp().sum(0)
+    return total_K / len(logits_MK)
+
+
+def shannon(probabilities: Tensor) -> Tensor:
+    """Entropy in nats over the last dimension, with 0 log 0 = 0."""
+    entropy: Tensor = torch.special.entr(probabilities).sum(-1)
+    return entropy

@@ -1,0 +1,113 @@
+"""``--resume``: whether a run folder begins, goes on or is finished, and from which checkpoint.
+
+``auto``   go on with what is in the folder, if it was made with the same configuration and the same data.
+``never``  refuse a folder that holds a run.
+PATH       go on from a run folder or from one checkpoint in it: of the output folder, or of another run like it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pmtrans.config import Config
+from pmtrans.errors import RunError, one_line
+from pmtrans.run.files import new_folder, write_text
+from pmtrans.run.folder import RunFolder, describe_run, refuse_differences
+from pmtrans.training.checkpoint import BrokenCheckpoint, Snapshot, checkpoints, load_snapshot
+from pmtrans.training.progress import Reporter
+
+
+class Opened(Enum):
+    """In what state a folder was found."""
+
+    NEW = "new"
+    UNFINISHED = "unfinished"
+    FINISHED = "finished"
+
+
+def open_run(folder: RunFolder, config: Config, data: dict[str, Any], resume: str = "auto") -> Opened:
+    """Decide, and put into place what is gone on from; the folder must be claimed."""
+    shown = one_line(folder.path)
+    run, checkpoint = (folder, None) if resume in ("auto", "never") else _locate(Path(resume))
+    if resume == "never" and folder.is_run:
+        raise RunError(f"Run folder {shown!r} holds a run: go on with --resume auto, or --overwrite it.")
+    if run.is_run:
+        refuse_differences(run, config, data)
+    if not _same(run, folder):
+        if folder.is_run:
+            refuse_differences(folder, config, data)
+        if checkpoints(folder.checkpoints) or folder.finished.is_file():
+            raise RunError(f"Run folder {shown!r} holds a run of its own: choose another --out for --resume PATH.")
+        describe_run(folder, config, data)
+        _copy(run, checkpoint or _newest(run), folder)
+        return Opened.UNFINISHED
+    if not folder.is_run:
+        describe_run(folder, config, data)
+        return Opened.NEW
+    if folder.summary.is_file():
+        return Opened.FINISHED
+    if checkpoint is not None:
+        _verify(checkpoint)
+        for later in checkpoints(folder.checkpoints):
+            if later.name > checkpoint.name:
+                shutil.rmtree(later)
+    return Opened.UNFINISHED
+
+
+def last_snapshot(folder: Path, reporter: Reporter) -> Snapshot | None:
+    """The newest whole checkpoint of a folder; broken ones are passed over, each with a line."""
+    found = checkpoints(folder)
+    for path in reversed(found):
+        try:
+            return load_snapshot(path)
+        except BrokenCheckpoint as error:
+            reporter.warn(f"checkpoint {path.name} is passed over: {error}")
+    if found:
+        reporter.warn("no checkpoint is whole: training begins again")
+    return None
+
+
+def _locate(path: Path) -> tuple[RunFolder, Path | None]:
+    """The run that ``--resume PATH`` means, and the checkpoint if it means one."""
+    if RunFolder(path).is_run:
+        return RunFolder(path), None
+    run = RunFolder(path.resolve().parent.parent)
+    if path.is_dir() and path.resolve() in checkpoints(run.checkpoints) and run.is_run:
+        return run, path.resolve()
+    raise RunError(
+        f"--resume {one_line(path)!r} is neither a run folder nor a checkpoint (RUN/checkpoints/step-...); "
+        "it may also be auto or never."
+    )
+
+
+def _same(one: RunFolder, other: RunFolder) -> bool:
+    return one.path.resolve() == other.path.resolve()
+
+
+def _newest(run: RunFolder) -> Path:
+    found = checkpoints(run.checkpoints)
+    if not found:
+        raise RunError(f"Run {one_line(run.path)!r} has no checkpoint to go on from.")
+    return found[-1]
+
+
+def _verify(checkpoint: Path) -> Snapshot:
+    try:
+        return load_snapshot(checkpoint)
+    except BrokenCheckpoint as error:
+        raise RunError(f"Checkpoint {one_line(checkpoint)!r} cannot be used: {error}. Take the one before.") from None
+
+
+def _copy(run: RunFolder, checkpoint: Path, folder: RunFolder) -> None:
+    """What training needs of another run; the checkpoint comes last, so that a copy cut short is made again."""
+    _verify(checkpoint)
+    if run.metrics.is_file():
+        write_text(folder.metrics, run.metrics.read_text(encoding="utf-8", errors="replace"))
+    folders = {run.baseline: folder.baseline, run.candidates: folder.candidates}
+    for old, new in (*folders.items(), (checkpoint, folder.checkpoints / checkpoint.name)):
+        if old.is_dir():
+            with new_folder(new) as temporary:
+                shutil.copytree(old, temporary, dirs_exist_ok=True)
