@@ -50,7 +50,9 @@ def test_the_resize_of_the_graph_is_pillows_bit_for_bit(
     expected = np.asarray(Image.fromarray(pixels).resize((size, size), FILTERS[interpolation]))
     tall = TALL_IMAGES_VERTICALLY_FIRST and height > size and height - size > 2 * (width - size)
     matrices = (
-        resampling_matrix(torch.arange(length, dtype=torch.float64), torch.tensor(length, dtype=torch.float64), size, interpolation)
+        resampling_matrix(
+            torch.arange(length, dtype=torch.float64), torch.tensor(length, dtype=torch.float64), size, interpolation
+        )
         for length in (height, width)
     )
     in_order = vertically_first if tall else horizontally_first
@@ -177,7 +179,9 @@ def test_the_check_takes_given_images_else_the_runs_else_generated_ones(
     run = tmp_path / "run"
     run.mkdir()
     assert images_to_check(run, None, 32)[1].startswith("generated")
-    (run / "config.yaml").write_text(yaml.safe_dump({"data": {"source": str(source), "target": str(tmp_path / "gone")}}))
+    (run / "config.yaml").write_text(
+        yaml.safe_dump({"data": {"source": str(source), "target": str(tmp_path / "gone")}})
+    )
     images, place = images_to_check(run, None, 32)
     assert (len(images), place) == (16, str(source))
     (target / "ant" / "000.png").write_text("broken")

@@ -35,7 +35,7 @@ FAMILIES = {
     "deit": ("deit_tiny_patch16_224", SMALL, 32),
     "distilled deit": ("deit_tiny_distilled_patch16_224", SMALL, 32),
     "swin": ("swin_tiny_patch4_window7_224", SWIN, 32),
-    "swin at its own size": ("swin_tiny_patch4_window7_224", {"embed_dim": 8, "depths": (1, 1), "num_heads": (1, 1)}, 224),
+    "swin at 224 px": ("swin_tiny_patch4_window7_224", {"embed_dim": 8, "depths": (1, 1), "num_heads": (1, 1)}, 224),
     "digits": ("pmtrans_digits_vit", {}, 24),
 }  # fmt: skip
 CLASSES = ("ant", "bee", "kätzchen")

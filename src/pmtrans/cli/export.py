@@ -65,7 +65,7 @@ def export(
     predictor = load(run, "cpu")
     checked, place = images_to_check(run, images, predictor.trained.preprocessing.resize_to)
     parity = export_model(
-        predictor.trained, out, format.value, checked, with_preprocessing, int8, tolerance  # type: ignore[arg-type]
+        predictor.trained, out, format.value, checked, with_preprocessing, int8, tolerance
     )  # fmt: skip
     size = out.stat().st_size / 1e6
     typer.echo(f"{one_line(out)}: {size:.1f} MB. Checked on {one_line(place)}: {parity}.")

@@ -11,9 +11,9 @@ import typer
 def serve(
     run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="Where to listen; loopback by default, as nobody is asked who they are.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="Where to listen; loopback by default, as nobody is asked who they are.")
+    ] = ("127.0.0.1"),
     abstain_below: Annotated[
         float, typer.Option(min=0, max=1, help="Abstain where the calibrated probability is below this.")
     ] = 0.0,

@@ -74,9 +74,7 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
         raise UnreadableImage(path, _reason(error, path)) from None
 
 
-def receive_image(
-    file: IO[bytes], name: str, at_least: int | None = None, max_pixels: int = MAX_PIXELS
-) -> Image.Image:
+def receive_image(file: IO[bytes], name: str, at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """``load_image`` for bytes that somebody sent, under the name they gave."""
     try:
         return decode_image(file, at_least, max_pixels)

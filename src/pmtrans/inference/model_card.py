@@ -17,8 +17,7 @@ _SHOWN_CLASSES = 100
 _MEANINGS = {
     "oracle_accuracy": "accuracy on the target, overall (its labels were used for this number only)",
     "oracle_per_class_mean": "accuracy on the target, mean of classes (its labels were used for this number only)",
-    "holdout_accuracy": "accuracy on held-out source images",
-    "estimated_accuracy": "accuracy on the target, estimated without its labels",
+    "score.source_accuracy": "accuracy on held-out source images",
 }
 
 
@@ -80,7 +79,10 @@ def render_card(config: Mapping[str, Any], card: ModelCard) -> str:
 def _licence(weights: str, of_backbone: str | None) -> str:
     if weights == "none":
         return "Trained from random weights: no licence of a pretrained backbone applies."
-    known = f"`{of_backbone}`, as timm states it for its own weights of this architecture" if of_backbone else "not known"
+    known = (
+        f"`{of_backbone}`, as timm states it for its own weights of this architecture" if of_backbone else "not known"
+    )
     if weights == "timm":
         return f"Licence of the pretrained backbone: {known}."
-    return f"The pretrained weights came from `{one_line(weights)}`: see there for their licence (the backbone's: {known})."
+    origin = f"The pretrained weights came from `{one_line(weights)}`: see there for their licence"
+    return f"{origin} (the backbone's: {known})."

@@ -1,4 +1,4 @@
-"""``model/``: weights, configuration and model card that ``timm.create_model("local-dir:...")`` and ``pmtrans.load`` reopen.
+"""``model/``: weights and configuration that ``timm.create_model("local-dir:...")`` and ``pmtrans.load`` reopen.
 
 A linear head is stored under timm's own classifier name. An MLP head has no place there: such a model reopens
 through ``pmtrans.load`` only.

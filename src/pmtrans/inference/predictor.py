@@ -16,6 +16,8 @@ from pmtrans.errors import ModelError, RunError, one_line
 from pmtrans.inference.model_folder import TrainedModel, load_model
 from pmtrans.inference.prediction import Prediction, in_order, predictions
 
+__all__ = ["Prediction", "Predictor", "load", "model_folder"]
+
 
 class Predictor:
     """Wraps a trained model; the evaluation transform is the one of training."""

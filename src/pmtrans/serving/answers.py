@@ -67,16 +67,23 @@ def answer(
 ) -> Answer:
     """One image's logits, and its map of scores (rows, columns) if there is one, as what is sent."""
     (said,) = predictions(logits_K[None], trained.classes, trained.temperature, abstain_below)
-    assert said.label is not None and said.probability is not None and said.entropy is not None
+    assert said.label is not None
+    assert said.probability is not None
+    assert said.entropy is not None
     return Answer(
-        name=name,
-        label=said.label,
+        name=as_text(name),
+        label=as_text(said.label),
         probability=said.probability,
         entropy=said.entropy,
         abstain=said.abstain,
-        top=[Scored(label=label, probability=probability) for label, probability in said.top(top)],
+        top=[Scored(label=as_text(label), probability=probability) for label, probability in said.top(top)],
         attention=None if scores is None else _attention(scores, trained.preprocessing.crop_ratio),
     )
+
+
+def as_text(name: str) -> str:
+    """JSON is UTF-8, the name of a class folder may be anything."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _attention(scores: Tensor, crop_ratio: float) -> AttentionMap:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated
 
-from fastapi import FastAPI, File, Query, Request, Response, UploadFile
+from fastapi import FastAPI, File, Query, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
@@ -18,9 +18,10 @@ from starlette.exceptions import HTTPException
 import pmtrans
 from pmtrans.errors import one_line
 from pmtrans.inference.predictor import Predictor
-from pmtrans.serving.answers import Answers, Health, Problem, answer
+from pmtrans.serving.answers import Answers, Health, Problem, answer, as_text
 from pmtrans.serving.batching import Batcher
-from pmtrans.serving.limits import BodyLimit, Limits
+from pmtrans.serving.limits import Limits
+from pmtrans.serving.safety import BodyLimit, SafeHeaders
 from pmtrans.serving.uploads import decode_upload
 
 _PROBLEMS = {
@@ -29,12 +30,9 @@ _PROBLEMS = {
     415: "not an image, or a broken one",
     422: "no images, or a wrong parameter",
 }
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; img-src blob: data:; "
-    "script-src 'unsafe-inline'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
+Images = Annotated[list[UploadFile], File(description="image files")]
+Top = Annotated[int, Query(ge=1, le=1000, description="this many classes each")]
+Attention = Annotated[bool, Query(description="also where the model looked")]
 
 
 def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below: float = 0.0) -> FastAPI:
@@ -60,6 +58,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         redoc_url=None,
     )
     app.add_middleware(BodyLimit, limit=limits.request_bytes)
+    app.add_middleware(SafeHeaders)
     app.state.batcher = batcher
     _speak_in_one_line(app)
     _add_pages(app)
@@ -69,11 +68,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         responses={code: {"model": Problem, "description": text} for code, text in _PROBLEMS.items()},
         response_model_exclude_none=True,
     )
-    async def predict(
-        images: Annotated[list[UploadFile], File(description=f"1 to {limits.images} image files")],
-        top: Annotated[int, Query(ge=1, le=1000, description="this many classes each")] = 5,
-        attention: Annotated[bool, Query(description="also where the model looked")] = False,
-    ) -> Answers:
+    async def predict(images: Images, top: Top = 5, attention: Attention = False) -> Answers:
         """Classify images. If one of them cannot be read, the request fails and says which."""
         if len(images) > limits.images:
             raise HTTPException(413, f"{len(images)} images at once, {limits.images} allowed")
@@ -90,13 +85,14 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
     @app.get("/health")
     async def health() -> Health:
         """Whether the service can answer, and for which classes."""
-        return Health(version=pmtrans.__version__, backbone=trained.backbone.name, classes=list(trained.classes))
+        classes = [as_text(name) for name in trained.classes]
+        return Health(version=pmtrans.__version__, backbone=trained.backbone.name, classes=classes)
 
     return app
 
 
 def _speak_in_one_line(app: FastAPI) -> None:
-    """Every problem as ``{"detail": "one line"}``, and the headers that keep a browser out of trouble."""
+    """Every problem as ``{"detail": "one line"}``."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -104,12 +100,6 @@ def _speak_in_one_line(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"])
         hint = " (send image files as multipart form data in the field 'images')" if "images" in first["loc"] else ""
         return JSONResponse({"detail": one_line(f"{where}: {first['msg']}{hint}")}, 422)
-
-    @app.middleware("http")
-    async def headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
-        response.headers.update(_HEADERS)
-        return response
 
 
 def _add_pages(app: FastAPI) -> None:

@@ -70,7 +70,7 @@ def dynamic_axes(with_preprocessing: bool) -> dict[int, torch.export.Dim]:
 def metadata(trained: TrainedModel, with_preprocessing: bool) -> dict[str, str]:
     """What a user of the file needs to know, as strings."""
     return {
-        "classes": json.dumps(list(trained.classes), ensure_ascii=False),
+        "classes": json.dumps(list(trained.classes)),
         "version": pmtrans.__version__,
         "temperature": repr(trained.temperature),
         "architecture": trained.backbone.name,
