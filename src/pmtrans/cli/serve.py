@@ -47,6 +47,10 @@ def serve(
     request_bytes = min(max_images, 5) * image_bytes + 1_000_000
     limits = Limits(max_images, image_bytes, request_bytes, batch=batch_size)
     app = create_app(load(run, device), limits, abstain_below)
-    if host not in ("127.0.0.1", "::1", "localhost"):
-        typer.echo(f"warning: everybody who can reach {host} can use this service.", err=True)
-    serve_until_stopped(app, host, port, lambda address: typer.echo(f"Serving at {address} (Ctrl-C stops)"))
+
+    def announce(address: str) -> None:
+        typer.echo(f"Serving at {address} (Ctrl-C stops)")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            typer.echo(f"warning: everybody who can reach {address} can use this service.", err=True)
+
+    serve_until_stopped(app, host, port, announce)
