@@ -22,6 +22,7 @@ from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
 from pmtrans.evaluation.game import fixed_pairs
 from pmtrans.evaluation.oracle import Oracle
+from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
@@ -203,8 +204,9 @@ def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path
         evidence = judge.evidence(loop.evaluation())
     if evidence is not None:
         temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
-    save_model(folder / "model", replace(trained, temperature=temperature))
     chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
+    card = describe_training(loop.config, loop.task.source, loop.task.target, chosen)
+    save_model(folder / "model", replace(trained, temperature=temperature), card)
     done = Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
     write_finished(folder, done)
     shutil.rmtree(folder / "candidates", ignore_errors=True)  # not needed any more, now that this is written down
