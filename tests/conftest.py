@@ -46,6 +46,23 @@ def tiny() -> Callable[..., Model]:
     return create
 
 
+@pytest.fixture
+def lively(tiny: Callable[..., Model]) -> Callable[[str], Model]:
+    """As ``tiny``, with an attention far from even: fresh weights are so small that most mistakes would not show."""
+
+    def create(family: str = "vit") -> Model:
+        model = tiny(family).eval()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(std=0.3)
+                elif "gamma" in name:
+                    parameter.fill_(1.0)
+        return model
+
+    return create
+
+
 def random_batch(model: Model, pairs: int = 4, classes: int = 3, targets: int = 9, seed: int = 0) -> Batch:
     """Random images with labels that repeat, and distinct target indices."""
     generator = torch.Generator().manual_seed(seed)
