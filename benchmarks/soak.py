@@ -3,9 +3,9 @@
     python benchmarks/soak.py                     20 kills for each preset, with 0 and with 2 workers
     python benchmarks/soak.py --kills 3 --case paper:0 --forked      the short form that the tests run
 
-Every run accumulates gradients and trains its baseline first. The kills are SIGKILL: half of them inside saving, that is
-when the temporary name of a checkpoint, candidate, model or file is seen to exist; the others at a random moment after
-the first step, and a few of them at a random moment after the start, wherever that is.
+Every run accumulates gradients and trains its baseline first. The kills are SIGKILL: half of them inside saving, that
+is when the temporary name of a checkpoint, candidate, model or file is seen to exist; the others at a random moment
+after the first step, and a few of them at a random moment after the start, wherever that is.
 Afterwards the weights must be equal byte by byte (of the model and of the baseline), ``metrics.jsonl`` line by line but
 for times, and the predictions for every target image digit by digit. Exit code 1 if anything differs.
 
