@@ -23,6 +23,8 @@ from pmtrans.training.train import train
 
 torch.set_num_threads(1)
 
+pytest_plugins = ["tiny_run"]
+
 TINY = {
     "vit": ("vit_tiny_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
     "distilled": ("deit_tiny_distilled_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),

@@ -29,7 +29,7 @@ class Unreadable:
     reason: str
 
 
-class UnreadableImage(TrainingError):
+class VanishedImage(TrainingError):
     """An image that was there when training began cannot be read any more; raised between two steps."""
 
 
@@ -110,7 +110,7 @@ def pair_batches(
     )
     for batch in loader:
         if isinstance(batch, Unreadable):
-            raise UnreadableImage(unreadable(batch.reason))
+            raise VanishedImage(unreadable(batch.reason))
         yield batch
 
 
