@@ -12,6 +12,7 @@ from pmtrans.cli.check import check
 from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.methods import methods
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, check, data, train, evaluate):
+for verb in (demo, check, data, methods, train, evaluate):
     app.command()(verb)
 app.add_typer(bench)
 
