@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.bench import bench
 from pmtrans.cli.check import check
 from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 for verb in (demo, check, data, methods, train, evaluate, report, label_these, predict, export, serve):
     app.command()(verb)
+app.add_typer(bench)
 
 
 def _version(wanted: bool) -> None:

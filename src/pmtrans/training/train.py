@@ -36,7 +36,7 @@ from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import Judge
 from pmtrans.selection.verdict import verdict
 from pmtrans.training.faults import explained_faults
-from pmtrans.training.finished import Trained, read_finished, write_finished
+from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
 from pmtrans.training.loggers import refuse_missing
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
@@ -53,8 +53,18 @@ class Data:
     target: Target
 
 
-def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False, resume: str = "auto") -> Summary:
-    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere."""
+def train(
+    config: Config,
+    out: Path,
+    reporter: Reporter,
+    overwrite: bool = False,
+    resume: str = "auto",
+    baseline: Path | None = None,
+) -> Summary:
+    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere.
+
+    ``baseline``: a finished source-only training of just these settings, taken over instead of done again.
+    """
     refuse_missing(config.train.loggers)
     data = read_data(config, reporter)
     folder = RunFolder(out)
@@ -66,6 +76,8 @@ def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False
         write_json(folder.classes, list(data.source.classes))
         if state is Opened.NEW:
             write_json(out / "environment.json", environment())
+        if baseline is not None:
+            adopt_finished(baseline, folder.baseline)
         return _train_both(config, folder, data, reporter, stop)
 
 
@@ -113,7 +125,7 @@ def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporte
     name = config.method["name"]
     baseline = None
     if config.train.baseline and name != "source_only":
-        plain = config.model_copy(update={"method": _baseline_switches(config)})
+        plain = config.model_copy(update={"method": baseline_switches(config)})
         baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop)
     adapted = _train_one(name, config, folder.path, data, reporter, stop, baseline.evidence if baseline else None)
     summary = _summarise(name, baseline, adapted)
@@ -148,7 +160,8 @@ def _summarise(name: str, baseline: Trained | None, adapted: Trained) -> Summary
     )
 
 
-def _baseline_switches(config: Config) -> dict[str, Any]:
+def baseline_switches(config: Config) -> dict[str, Any]:
+    """The method section of the source-only training beside a run of ``config``."""
     shared: dict[str, Any] = {
         name: config.method[name] for name in ("head", "label_smoothing") if name in config.method
     }
