@@ -37,7 +37,7 @@ def test_training_and_choice_do_not_change_when_target_labels_are_scrambled_or_d
     source, target = two_domains
     for number, image in enumerate(sorted(target.rglob("*.png"))):
         image.rename(image.with_name(f"{number:03d}-of-the-target.png"))
-    true = trained(source, target, tmp_path / "true", tiny_settings)
+    true = trained(source, target, tmp_path / "runs" / "true", tiny_settings)
 
     scrambled = tmp_path / "scrambled"
     for number, image in enumerate(sorted(target.rglob("*.png"))):
@@ -50,7 +50,7 @@ def test_training_and_choice_do_not_change_when_target_labels_are_scrambled_or_d
         shutil.copy(image, flat / image.name)
 
     for name, folder in (("scrambled", scrambled), ("deleted", flat)):
-        other = trained(source, folder, tmp_path / name, tiny_settings)
+        other = trained(source, folder, tmp_path / "runs" / name, tiny_settings)
         assert other["metrics"] == true["metrics"], name
         assert other["chosen"] == true["chosen"], name
         weights, expected = other["weights"], true["weights"]
