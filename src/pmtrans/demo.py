@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
     "train.epochs": 16,
     "train.learning_rate": 1e-3,
     "train.head_ratio": 1.0,
+    "train.evaluate_every": 56,
     "method.warmup": 0.3,
 }
 
