@@ -100,8 +100,7 @@ def step_all_phases(method: Method, batch: Batch, moment: Moment) -> dict[str, d
 
 
 @every_method
-@pytest.mark.parametrize("family", ["vit", "swin"])
-@pytest.mark.parametrize("head", ["linear", "mlp"])
+@pytest.mark.parametrize(("family", "head"), [("vit", "linear"), ("swin", "mlp")])
 def test_a_step_gives_finite_losses_and_reaches_every_player(
     name: str, family: str, head: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
