@@ -113,6 +113,19 @@ def test_pct_transports_to_the_classifiers_weights_and_learns_the_proportions(
     assert torch.allclose(learning.prior_K, prior, atol=1e-6)
 
 
+def test_pct_lets_the_source_alone_move_the_prototypes(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    gradients = []
+    for weight in (0.0, 5.0):
+        model.zero_grad()
+        create("pct", model, weight=weight)(batch_for(model), MIDDLE)["loss"].backward()
+        gradients.append((model.head.weight.grad.clone(), model.backbone.trunk.norm.weight.grad.clone()))
+    assert torch.allclose(gradients[0][0], gradients[1][0], atol=1e-6)
+    assert not torch.allclose(gradients[0][1], gradients[1][1], atol=1e-3)
+
+
 def test_ckb_switches_its_parts_on_one_after_the_other(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:

@@ -89,9 +89,7 @@ def test_cgdm_labels_the_target_from_both_classifiers_once_it_is_warm(
     with torch.no_grad():
         both = model.head(features) + method.second_classifier(features)
     assert torch.equal(method.pseudo_labels_M, kmeans_pseudo_labels(features, both.softmax(1)))
-    batch = batch_for(model)
-    assert "gradient_discrepancy" not in method(batch, at(19, "features_1"))
-    assert "gradient_discrepancy" in method(batch, at(20, "features_1"))
+    assert "gradient_discrepancy" in method(batch_for(model), at(30, "features_1"))
 
 
 def test_distance_and_discriminability_are_those_of_linear_discriminant_analysis() -> None:
@@ -150,13 +148,29 @@ def test_the_balance_weighs_alignment_against_discrimination(
         method.balance.fill_(tau)
         outputs = method(batch, at(50, "features_1"))
         losses[tau] = float(outputs["loss"].detach())
-    domain = float(method(batch, at(50, "source"))["domain"])
+        domain = float(outputs["domain"])
     with torch.no_grad():
         f_t = model.backbone(batch.target_images)
         p, p_1, p_2 = (
             softmax(head(f_t).numpy(), 1) for head in (model.head, method.first_auxiliary, method.second_auxiliary)
         )
     disagreement = sum(np.abs(a - b).mean() for a, b in ((p_1, p_2), (p, p_1), (p, p_2)))
-    assert losses[0.0] == pytest.approx(disagreement, rel=1e-4)
-    assert losses[1.0] == pytest.approx(-domain, rel=1e-4)
-    assert losses[0.3] == pytest.approx(0.7 * disagreement - 0.3 * domain, rel=1e-4)
+    assert losses[0.0] == pytest.approx(disagreement + domain, rel=1e-4)
+    assert losses[0.3] == pytest.approx(0.7 * disagreement + domain, rel=1e-4)
+    assert losses[1.0] == pytest.approx(domain, rel=1e-4)
+    # D moves on its loss whatever the balance; the features against it, in proportion to the balance
+    ramp = 2 / (1 + np.exp(-5)) - 1
+    slopes = {}
+    for tau in (0.0, 0.3, 1.0):
+        method.zero_grad()
+        method.balance.fill_(tau)
+        outputs = method(batch, at(50, "features_1"))
+        (outputs["loss"] - (1 - tau) * method.disagreement(model.backbone(batch.target_images))).backward()
+        slopes[tau] = (model.backbone.stem.proj.weight.grad.clone(), method.discriminator.layers[0].weight.grad.clone())
+    method.zero_grad()
+    features = model.backbone(torch.cat([batch.source_images, batch.target_images]))
+    method.domain(features).backward()
+    against = model.backbone.stem.proj.weight.grad
+    for tau, (in_features, in_discriminator) in slopes.items():
+        assert torch.allclose(in_features, -tau * ramp * against, atol=1e-6)
+        assert torch.allclose(in_discriminator, method.discriminator.layers[0].weight.grad, atol=1e-6)

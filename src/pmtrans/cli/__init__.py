@@ -12,7 +12,12 @@ from pmtrans.cli.check import check
 from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.export import export
+from pmtrans.cli.label_these import label_these
 from pmtrans.cli.methods import methods
+from pmtrans.cli.predict import predict
+from pmtrans.cli.report import report
+from pmtrans.cli.serve import serve
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -23,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, check, data, methods, train, evaluate):
+for verb in (demo, check, data, methods, train, evaluate, report, label_these, predict, export, serve):
     app.command()(verb)
 app.add_typer(bench)
 

@@ -16,6 +16,7 @@ from pmtrans.losses.precision import float32_losses
 from pmtrans.methods.mcd import MCD, Logits, MCDOptions
 from pmtrans.methods.method import Context, Moment, Sizes
 from pmtrans.methods.parts.entropy import entropy_weights, mutual_information
+from pmtrans.methods.parts.warmup import first_step
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 
@@ -26,7 +27,7 @@ class CGDMOptions(MCDOptions):
     gradient_weight: float = Field(0.01, ge=0, description="weight of the gradient discrepancy")
     entropy_weight: float = Field(0.01, ge=0, description="weight of the target's mean entropy minus that of the mean")
     pseudo_label_weight: float = Field(0.01, ge=0, description="weight of the cross entropy on pseudo labels")
-    warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps before pseudo labels are used")
+    warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps that are source-only before the game")
     refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
 
 
@@ -59,12 +60,9 @@ class CGDM(MCD):
         super().__init__(model, options, sizes)
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
 
-    def first_step(self, moment: Moment) -> int:
-        """Where pseudo labels begin to be worth something."""
-        return round(self.options.warmup * moment.steps)
-
     def before_step(self, moment: Moment, context: Context) -> None:
-        first = self.first_step(moment)
+        super().before_step(moment, context)
+        first = first_step(moment, self.options.warmup)
         refresh = self.options.refresh_steps
         due = moment.starts_epoch if refresh is None else moment.step % refresh == 0
         if moment.step == first or (due and moment.step > first):
@@ -82,24 +80,23 @@ class CGDM(MCD):
         return logits_MK
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        if moment.step < first_step(moment, self.options.warmup):
+            loss = self.classification(self.classify(self.model.backbone(batch.source_images)), batch)
+            return {"loss": loss, "classification": loss.detach()}
         with torch.set_grad_enabled(moment.phase != "classifiers"):  # step B leaves the features as they are
             features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
         f_s, f_t = features.chunk(2)
         source, target = self.classify(f_s), self.classify(f_t)
         entropy = -self.options.entropy_weight * (mutual_information(target[0]) + mutual_information(target[1]))
-        pseudo_labels = self.pseudo_labels_M[batch.target_index] if moment.step >= self.first_step(moment) else None
+        pseudo_labels = self.pseudo_labels_M[batch.target_index]
         if moment.phase == "source":
             classification = self.classification(source, batch)
-            loss = classification + entropy
-            if pseudo_labels is not None:
-                loss = loss + self.options.pseudo_label_weight * self.pseudo(target, pseudo_labels)
+            loss = classification + entropy + self.options.pseudo_label_weight * self.pseudo(target, pseudo_labels)
             return {"loss": loss, "classification": classification.detach()}
         discrepancy = self.discrepancy(*target)
         if moment.phase == "classifiers":
             loss = self.classification(source, batch) - discrepancy + entropy
             return {"loss": loss, "discrepancy_before": discrepancy.detach()}
-        if pseudo_labels is None:
-            return {"loss": discrepancy + entropy, "discrepancy": discrepancy.detach()}
         gradients = self.gradients(source, target, batch.source_labels, pseudo_labels)
         loss = discrepancy + entropy + self.options.gradient_weight * gradients
         return {"loss": loss, "discrepancy": discrepancy.detach(), "gradient_discrepancy": gradients.detach()}

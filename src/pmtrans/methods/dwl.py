@@ -18,12 +18,14 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.mcd import three_steps
-from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
 from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.warmup import GameOptions, first_step
 from pmtrans.model import Model
 
 
-class DWLOptions(ClassifierOptions):
+class DWLOptions(GameOptions):
     """Switches of DWL."""
 
     repeats: int = Field(4, ge=1, description="times the features move per batch (step C)")
@@ -51,7 +53,7 @@ def discriminability(features_NF: Tensor, labels_N: Tensor, classes: int) -> Ten
 
 
 class DWL(Method):
-    """A: C, C1, C2, F on the source, D on the domains. B: C1, C2 disagree. C: F and C meet them, F confuses D."""
+    """A: C, C1, C2 and F on the source. B: C1, C2 disagree on the target. C: F and C meet them, F against D."""
 
     title = "DWL"
     paper = "Dynamic Weighted Learning for Unsupervised Domain Adaptation, CVPR 2021"
@@ -72,8 +74,9 @@ class DWL(Method):
         self.first_auxiliary = create_head(options.head, features, sizes.classes)
         self.second_auxiliary = create_head(options.head, features, sizes.classes)
         self.discriminator = Discriminator(features, options.hidden, layers=2)
-        steps = three_steps(("auxiliaries",), ("feature_extractor", "classifier"), options.repeats)
-        self.phases = steps  # type: ignore[misc]  # how often step C is repeated is a switch
+        moving = ("feature_extractor", "classifier", "discriminator")  # D keeps up with F
+        self.steps = three_steps(("auxiliaries",), moving, options.repeats)
+        self.phases = self.steps  # type: ignore[misc]  # how often step C is repeated is a switch
         self.register_buffer("balance", torch.tensor(0.5))  # tau
         for name in ("alignment_range", "discriminability_range"):  # smallest and largest value seen
             self.register_buffer(name, torch.tensor([torch.inf, -torch.inf]))
@@ -89,7 +92,9 @@ class DWL(Method):
     @torch.no_grad()
     def before_step(self, moment: Moment, context: Context) -> None:
         """tau = A / (A + 1 - J) (Eq. 12), A the distance and J the discriminability, in their range (Eqs. 10, 11)."""
-        if not moment.starts_epoch:
+        playing = moment.step >= first_step(moment, self.options.warmup)
+        self.phases = self.steps if playing else {"source": None}  # type: ignore[misc]
+        if not (playing and moment.starts_epoch):
             return
         assert context.source_pass is not None
         source, target = context.source_pass(), context.target_pass()
@@ -103,26 +108,25 @@ class DWL(Method):
         context.metrics["domain_distance"] = distance
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        if moment.phase == "source":
+            classifiers = (self.model.head, self.first_auxiliary, self.second_auxiliary)
+            classification = self.classification(classifiers, self.model.backbone(batch.source_images), batch)
+            return {"loss": classification, "classification": classification.detach()}
         with torch.set_grad_enabled(moment.phase != "classifiers"):  # step B leaves the features as they are
             features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
         f_s, f_t = features.chunk(2)
         tau = self.balance
-        if moment.phase == "source":
-            classification = self.classification(
-                (self.model.head, self.first_auxiliary, self.second_auxiliary), f_s, batch
-            )
-            domain = self.domain(features.detach())
-            return {
-                "loss": classification + domain,
-                "classification": classification.detach(),
-                "domain": domain.detach(),
-            }
         disagreement = self.disagreement(f_t)
         if moment.phase == "classifiers":
             loss = self.classification((self.first_auxiliary, self.second_auxiliary), f_s, batch)
             return {"loss": loss - (1 - tau) * disagreement, "discrepancy_before": disagreement.detach()}
-        loss = (1 - tau) * disagreement - tau * self.options.weight * self.domain(features)
-        return {"loss": loss, "discrepancy": disagreement.detach()}
+        strength = reversal_coefficient(moment, self.options.weight, warmup=self.options.warmup)
+        domain = self.domain(reverse_gradient(features, tau * strength))
+        return {
+            "loss": (1 - tau) * disagreement + domain,
+            "discrepancy": disagreement.detach(),
+            "domain": domain.detach(),
+        }
 
     def classification(self, classifiers: tuple[torch.nn.Module, ...], f_s: Tensor, batch: Batch) -> Tensor:
         smoothing = self.options.label_smoothing
@@ -130,7 +134,7 @@ class DWL(Method):
         return torch.stack(losses).sum()
 
     def domain(self, features: Tensor) -> Tensor:
-        """D's loss, the negative of L_da (Eq. 6)."""
+        """-L_da (Eq. 6): D descends on it, F ascends behind the reversed gradient, tau times as far."""
         d_s, d_t = self.discriminator(features).chunk(2)
         return domain_adversarial_loss(d_s, d_t)
 

@@ -15,7 +15,8 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.precision import float32_losses
-from pmtrans.methods.method import ClassifierOptions, Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.parts.warmup import GameOptions, first_step
 from pmtrans.model import Model
 
 Logits = tuple[Tensor, Tensor]  # of the first and of the second classifier
@@ -32,7 +33,7 @@ def three_steps(
     }
 
 
-class MCDOptions(ClassifierOptions):
+class MCDOptions(GameOptions):
     """Switches of MCD."""
 
     repeats: int = Field(4, ge=1, description="times the features move per batch (step C)")
@@ -57,12 +58,17 @@ class MCD(Method):
         super().__init__(model)
         self.options = options
         self.second_classifier = create_head(options.head, model.backbone.features, sizes.classes)
-        steps = three_steps(("classifier", "second_classifier"), ("feature_extractor",), options.repeats)
-        self.phases = steps  # type: ignore[misc]  # how often step C is repeated is a switch
+        self.steps = three_steps(("classifier", "second_classifier"), ("feature_extractor",), options.repeats)
+        self.phases = self.steps  # type: ignore[misc]  # how often step C is repeated is a switch
 
     def players(self, head_ratio: float) -> list[Player]:
         second = Player("second_classifier", named(self.second_classifier, "second_classifier"), head_ratio)
         return [*super().players(head_ratio), second]
+
+    def before_step(self, moment: Moment, context: Context) -> None:
+        """Steps B and C are left out as long as the source is being learnt."""
+        playing = moment.step >= first_step(moment, self.options.warmup)
+        self.phases = self.steps if playing else {"source": None}  # type: ignore[misc]
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         if moment.phase == "source":  # step A: min over F, C1, C2

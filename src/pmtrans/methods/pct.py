@@ -43,7 +43,8 @@ class PCT(Method):
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         features_2BF = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
         entered_2BF, logits_2BK = through_last_layer(self.model.head, features_2BF)
-        prototypes_KF, features_t = last_linear(self.model.head).weight, entered_2BF.chunk(2)[1]
+        features_t = entered_2BF.chunk(2)[1]
+        prototypes_KF = last_linear(self.model.head).weight.detach()  # the source alone moves them: else all would meet
         logits_s = logits_2BK.chunk(2)[0]
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         if self.options.prior_rate > 0:

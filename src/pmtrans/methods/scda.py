@@ -13,13 +13,14 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.jensen_shannon import pairwise_divergence
-from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
+from pmtrans.methods.method import Method, Moment, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.gradient_reversal import reverse_gradient
+from pmtrans.methods.parts.warmup import GameOptions, game_progress
 from pmtrans.model import Model
 
 
-class SCDAOptions(ClassifierOptions):
+class SCDAOptions(GameOptions):
     """Switches of SCDA."""
 
     weight: float = Field(1.0, ge=0, description="weight of the pairwise divergence at the end of its linear ramp")
@@ -51,9 +52,10 @@ class SCDA(Method):
         divergence = pairwise_divergence(r_s, r_s, within, temperature) + pairwise_divergence(
             r_s, r_t, across, temperature
         )  # L_PDD = L_PDD(s,s) + L_PDD(s,t), Eq. 2
-        game = self.options.weight * moment.progress * divergence
+        progress = game_progress(moment, self.options.warmup)
+        game = self.options.weight * progress * divergence + (progress > 0) * self.options.information * information
         return {
-            "loss": classification - game - self.options.information * information,
+            "loss": classification - game,
             "classification": classification.detach(),
             "divergence": divergence.detach(),
             "information": information.detach(),
