@@ -133,3 +133,42 @@ def run(
     if failed:
         typer.echo(f"{failed} runs failed; the same command tries them again.", err=True)
         raise typer.Exit(1)
+
+
+@bench.command(name="figures")
+def draw(
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Further suites.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Option(help="Folder of a suite; one per backbone, say.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the figures go.", show_default=False)] = ...,  # type: ignore[assignment]
+    method: Annotated[str, typer.Option(help="Whose features, losses and attention are shown.")] = "pmtrans",
+    tasks: Annotated[str | None, typer.Option(help="Such as `A2W,D2W`; default: all.", show_default=False)] = None,
+) -> None:
+    """Draw t-SNE, loss and accuracy curves, attention maps and mixed images from finished runs.
+
+    Example:
+
+        pmtrans bench figures --runs runs/swin --runs runs/deit --out figures
+    """
+    from pmtrans.bench.figures import draw_figures
+    from pmtrans.errors import ConfigError
+
+    suites = [*(runs or []), *(more or [])]
+    if not suites:
+        raise ConfigError("Name the folders of one or more suites: --runs DIR.")
+    draw_figures(suites, out, lambda text: typer.echo(text, err=True), method, tasks.split(",") if tasks else ())
+
+
+@bench.command()
+def complexity(
+    out: Annotated[Path, typer.Option(help="Table and plot.", show_default=False)] = ...,  # type: ignore[assignment]
+    repeats: Annotated[int, typer.Option(min=1, help="The median of so many measurements counts.")] = 5,
+) -> None:
+    """Measure time and memory of the alignment part beside cross-attention (the paper's appendix)."""
+    from pmtrans.bench.complexity import measure, table, write_complexity
+
+    measured = measure(repeats=repeats)
+    typer.echo(table(measured), nl=False)
+    for path in write_complexity(out, measured):
+        typer.echo(path, err=True)
