@@ -69,6 +69,9 @@ class TrainConfig(Section):
     evaluate_every: int | None = Field(None, ge=1, description="steps between evaluations; null: an epoch")
     keep_checkpoints: int = Field(2, ge=1, description="latest checkpoints kept")
     log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")
+    loggers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(
+        (), description="where the metrics go besides metrics.jsonl; each needs its extra"
+    )
     baseline: bool = Field(True, description="train source-only too, to compare with")
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tiny_run import Witness, assert_same_run
 
 from pmtrans.config import Config
 from pmtrans.errors import RunError, TrainingError
 from pmtrans.training.checkpoint import checkpoints, load_snapshot
 from pmtrans.training.train import train
+from tiny_run import Witness, assert_same_run
 
 Configure = Callable[..., Config]
 

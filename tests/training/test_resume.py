@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_run import Crash, Witness, assert_same_run
 
 from pmtrans.config import Config
 from pmtrans.errors import RunError
 from pmtrans.run.lock import run_lock
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.train import train
+from tiny_run import Crash, Witness, assert_same_run
 
 Configure = Callable[..., Config]
 

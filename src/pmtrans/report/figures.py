@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 LOSSES = {
     "loss": "J",
@@ -57,6 +55,60 @@ def draw_beta_density(axes: Axes, metrics: Sequence[dict[str, Any]], curves: int
     axes.legend(fontsize=8)
 
 
+def draw_beta_plane(axes: Axes, metrics: Sequence[dict[str, Any]]) -> None:
+    """The path of (b, g): what player P does to the game; the dashed line is the symmetric Beta."""
+    states = thinned([(m["beta_b"], m["beta_g"]) for m in metrics if m.get("beta_b") and "event" not in m])
+    if not states:
+        return
+    b, g = (np.array(values) for values in zip(*states, strict=True))
+    low, high = min(b.min(), g.min()), max(b.max(), g.max())
+    margin = 0.08 * (high - low) + 0.02
+    axes.plot([0, high + margin], [0, high + margin], color="0.75", linestyle="--", linewidth=1, zorder=0)
+    axes.plot(b, g, color="0.6", linewidth=1)
+    axes.scatter(b, g, c=np.arange(len(b)), cmap="viridis_r", s=8, zorder=2)
+    axes.plot(b[0], g[0], "o", color="#8a94a3", label="start")
+    axes.plot(b[-1], g[-1], "*", color="#c0304f", markersize=11, label="end")
+    axes.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin))
+    axes.set(xlabel="b (source side)", ylabel="g (target side)", title="Path of the Beta")
+    axes.legend(fontsize=8)
+
+
+def draw_label_weights(axes: Axes, metrics: Sequence[dict[str, Any]]) -> None:
+    """The source's share of the mixed label: mean over the batch, and one standard deviation around it."""
+    seen = [
+        (m["step"], m["label_weight_mean"], m["label_weight_spread"])
+        for m in metrics
+        if m.get("label_weight_mean") is not None and m.get("label_weight_spread") is not None
+    ]
+    if not seen:
+        return
+    step, mean, spread = (np.array(values) for values in zip(*thinned(seen), strict=True))
+    axes.fill_between(step, mean - spread, mean + spread, alpha=0.2, linewidth=0)
+    axes.plot(step, mean, linewidth=1.2)
+    axes.axhline(0.5, color="0.75", linestyle="--", linewidth=1, zorder=0)
+    axes.set(xlabel="step", ylabel=r"$\lambda^s$, source share", title="Label weights", ylim=(0, 1))
+
+
+def draw_values(
+    axes: Axes,
+    metrics: Sequence[dict[str, Any]],
+    names: Mapping[str, str],
+    title: str,
+    unit: str = "",
+    factor: float = 1.0,
+) -> None:
+    """Any logged numbers against the step; ``names``: key of the log -> label."""
+    for name, label in names.items():
+        seen = [(m["step"], factor * m[name]) for m in metrics if isinstance(m.get(name), int | float)]
+        if seen:
+            axes.plot(
+                *zip(*thinned(seen), strict=True), marker="." if len(seen) < 60 else "", label=label, linewidth=1.2
+            )
+    axes.set(xlabel="step", ylabel=unit, title=title)
+    if len(names) > 1:
+        axes.legend(fontsize=8)
+
+
 def draw_accuracy(axes: Axes, runs: Mapping[str, Sequence[dict[str, Any]]]) -> None:
     """Oracle accuracy of several trainings over time."""
     for name, metrics in runs.items():
@@ -67,32 +119,14 @@ def draw_accuracy(axes: Axes, runs: Mapping[str, Sequence[dict[str, Any]]]) -> N
     axes.legend(fontsize=8)
 
 
-def draw_mixed(
-    figure: Figure,
-    source: NDArray[np.floating],
-    target: NDArray[np.floating],
-    ratio: NDArray[np.floating],
-    grid: tuple[int, int],
-) -> None:
-    """Pairs of images (B, H, W, 3 in [0, 1]), the map of ratios, and the mixed image, one row a pair."""
-    rows = len(source)
-    axes = figure.subplots(rows, 4, squeeze=False)
-    side = source.shape[1]
-    for row in range(rows):
-        cells = ratio[row].reshape(grid)
-        weight = np.kron(cells, np.ones((math.ceil(side / grid[0]), math.ceil(side / grid[1]))))[:side, :side, None]
-        mixed = weight * source[row] + (1 - weight) * target[row]
-        for column, (picture, title) in enumerate(
-            ((source[row], "source"), (target[row], "target"), (cells, r"$\lambda$ per patch"), (mixed, "intermediate"))
-        ):
-            cell = axes[row][column]
-            cell.imshow(picture, vmin=0, vmax=1, cmap="viridis")
-            cell.set_axis_off()
-            if row == 0:
-                cell.set_title(title, fontsize=9)
+def thinned(points: Sequence[tuple[float, ...]], most: int = 400) -> list[tuple[float, ...]]:
+    """At most ``most`` points, each the mean of its neighbours: a page of a long run stays light."""
+    if len(points) <= most:
+        return list(points)
+    return [tuple(np.mean(part, axis=0).tolist()) for part in np.array_split(np.array(points, dtype=float), most)]
 
 
 def _curve(axes: Axes, metrics: Sequence[dict[str, Any]], name: str, label: str) -> None:
     points = [(m["step"], m[name]) for m in metrics if isinstance(m.get(name), float) and "event" not in m]
     if points:
-        axes.plot(*zip(*points, strict=True), label=label, linewidth=1.2)
+        axes.plot(*zip(*thinned(points), strict=True), label=label, linewidth=1.2)

@@ -14,7 +14,9 @@ from pmtrans.data.image import load_image
 from pmtrans.data.sampling import Stream
 from pmtrans.data.transforms import Preprocessing, evaluation_transform
 from pmtrans.mixing import MIXINGS, LearnableBeta
-from pmtrans.report.figures import draw_accuracy, draw_beta_density, draw_beta_path, draw_losses, draw_mixed
+from pmtrans.report.drawing import lay_out
+from pmtrans.report.figures import draw_accuracy, draw_beta_density, draw_beta_path, draw_losses
+from pmtrans.report.pictures import draw_mixed
 from pmtrans.run.files import write_atomically
 from pmtrans.run.metrics import read_metrics
 
@@ -35,8 +37,9 @@ def write_figures(run: Path, mixed: Figure | None = None) -> list[Path]:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """The same figure as PNG and as SVG."""
+    """The same figure as PNG and as SVG; its layout is computed once."""
     FigureCanvasAgg(figure)
+    lay_out(figure)
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in paths:
         write_atomically(path, lambda temporary, kind=path.suffix[1:]: figure.savefig(temporary, format=kind, dpi=120))  # type: ignore[misc]
@@ -58,7 +61,7 @@ def mixed_figure(
     low = min(concentrations) / 2
     ratio = MIXINGS[mixing](LearnableBeta(concentrations, low, 2 * max(concentrations)), grid).ratios(pairs).detach()
     images = [
-        np.stack([_shown(paths[Stream(seed, name, len(paths)).at(n).index], preprocessing) for n in range(pairs)])
+        np.stack([shown_image(paths[Stream(seed, name, len(paths)).at(n).index], preprocessing) for n in range(pairs)])
         for name, paths in (("source", source), ("target", target))
     ]
     figure = Figure(figsize=(6, 1.5 * pairs), layout="constrained")
@@ -66,7 +69,7 @@ def mixed_figure(
     return figure
 
 
-def _shown(path: str, preprocessing: Preprocessing) -> NDArray[np.floating]:
+def shown_image(path: str, preprocessing: Preprocessing) -> NDArray[np.floating]:
     """An image as the model sees it, back in [0, 1]."""
     tensor = evaluation_transform(preprocessing)(load_image(path, at_least=preprocessing.resize_to))
     mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))

@@ -7,11 +7,18 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pmtrans.run.files import write_text
 
 TIMES = ("seconds", "images_per_second", "waiting_share")  # what may differ between a run and its repetition
+
+
+class Listener(Protocol):
+    """Hears the numbers of each line that is written."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None: ...
+    def close(self) -> None: ...
 
 
 class MetricsLog:
@@ -23,13 +30,19 @@ class MetricsLog:
         kept = [line for line in read_metrics(path) if line["step"] <= last_step]
         write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
+        self.listeners: list[Listener] = []
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         clean = {name: _plain(value) for name, value in values.items()}
         self._file.write(json.dumps({"step": step, **clean}) + "\n")
         self._file.flush()
+        numbers = {name: float(value) for name, value in clean.items() if isinstance(value, int | float)}
+        for listener in self.listeners:
+            listener.write(step, numbers)
 
     def close(self) -> None:
+        for listener in self.listeners:
+            listener.close()
         with suppress(OSError):  # every line was flushed: what is still buffered is what the disk had refused
             self._file.close()
 

@@ -61,16 +61,17 @@ class Judge:
     keep: int = 4
     history: list[dict[str, Any]] = field(default_factory=list)  # scores with their step, the loop's own list
 
-    def __call__(self, evaluation: Evaluated) -> dict[str, float]:
-        """Scores for the log, ``score.NAME``; a collapse is said at once."""
+    def __call__(self, evaluation: Evaluated) -> dict[str, Any]:
+        """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
         evidence = self.evidence(evaluation)
         scores = score_all(evidence, self.baseline)
         before = self.baseline.target_logits_MK.softmax(1) if self.baseline is not None else None
-        for sign in collapse_signs(evidence.target_logits_MK.softmax(1), before, classes=self.classes):
+        signs = collapse_signs(evidence.target_logits_MK.softmax(1), before, classes=self.classes)
+        for sign in signs:
             self.warn(f"step {evaluation.step}: {one_line(sign)}")
         named = {PREFIX + name: value for name, value in scores.items()}
         self._offer({"step": evaluation.step, **named}, evidence)
-        return named
+        return {**named, "warnings": signs} if signs else named
 
     def evidence(self, evaluation: Evaluated) -> Evidence:
         """Everything on the CPU, in float32."""

@@ -27,6 +27,7 @@ from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPa
 from pmtrans.run.metrics import MetricsLog
 from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
+from pmtrans.training.loggers import open_loggers
 from pmtrans.training.players import ascending_gradients, create_optimiser, descending, rest, set_learning_rates
 from pmtrans.training.progress import Reporter
 from pmtrans.training.saver import Saver
@@ -102,6 +103,7 @@ class Loop:
         """Train to the last step; evaluated and saved on the way."""
         self.stop.check()  # asked while the model was being built: nothing is new since the last checkpoint
         log = MetricsLog(self.folder / "metrics.jsonl", last_step=self.step)
+        log.listeners += open_loggers(self.config.train.loggers, self.folder, self.step, self.reporter.warn)
         saver = Saver(self.folder / "checkpoints", self.config.train.keep_checkpoints, log.path)
         try:
             with saver:

@@ -1,0 +1,41 @@
+"""``pmtrans report``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="A run folder; several are compared.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to write: RUN/report.html, or comparison.html beside the first of several runs.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """One page to look at: what was run, whether it worked, and why; needs no network to be read.
+
+    Examples:
+
+        pmtrans report runs/phone
+
+        pmtrans report runs/seed0 runs/seed1 runs/seed2 --out seeds.html
+    """
+    from pmtrans.errors import RunError, one_line
+
+    if out is not None and out.is_dir():
+        raise RunError(f"--out {one_line(out)!r} is a folder: name a file, such as {one_line(out / 'report.html')!r}.")
+    if len(runs) == 1:
+        from pmtrans.report.page import write_report
+
+        path = write_report(runs[0], out)
+    else:
+        from pmtrans.report.comparison import write_comparison
+
+        path = write_comparison(runs, out)
+    typer.echo(str(path))

@@ -1,0 +1,168 @@
+"""Everything a report is made of, read from a run folder: what the run does not have is None or empty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from pmtrans.config import Config, load_config
+from pmtrans.data.sampling import steps_per_epoch
+from pmtrans.errors import RunError, UserError, one_line
+from pmtrans.inference.model_folder import TrainedModel, load_model
+from pmtrans.run.files import read_json
+from pmtrans.run.folder import RunFolder, fingerprint
+from pmtrans.run.metrics import read_metrics
+from pmtrans.run.summary import Summary, read_summary
+from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.judge import read_evidence
+from pmtrans.training.progress import Reporter
+from pmtrans.training.train import Data, read_data
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Material:
+    """A run as it lies on the disk. ``evidence`` of an unfinished run is that of its newest candidate."""
+
+    folder: Path
+    config: Config
+    metrics: list[Line]
+    baseline_metrics: list[Line]
+    summary: Summary | None
+    evidence: Evidence | None
+    baseline_evidence: Evidence | None
+    data: Data | None
+    environment: dict[str, str]
+    warnings: tuple[str, ...]  # of the data, and of what could not be read
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def method(self) -> str:
+        return str(self.config.method["name"])
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """Names as they may be shown: no control characters, no end of line."""
+        path = RunFolder(self.folder).classes
+        names = read_json(path) if path.is_file() else (self.data.source.classes if self.data else [])
+        return tuple(one_line(name, 300) for name in names)
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of the whole training."""
+        if self.data is None:
+            return None
+        train, source, target = self.config.train, len(self.data.source), len(self.data.target.domain)
+        epoch = steps_per_epoch(source, target, min(train.batch_size, source, target) * train.accumulate)
+        return min(train.epochs * epoch, train.max_steps or train.epochs * epoch)
+
+    @cached_property
+    def evaluations(self) -> list[Line]:
+        return [line for line in self.metrics if line.get("event") == "evaluation"]
+
+    @cached_property
+    def target_labels(self) -> dict[int, int]:
+        """Place in the target -> class, where labels exist: for show, they chose nothing."""
+        if self.data is None or self.data.target.labelled is None:
+            return {}
+        place = {path: index for index, path in enumerate(self.data.target.domain.paths)}
+        labelled = self.data.target.labelled
+        return {place[path]: label for path, label in zip(labelled.paths, labelled.labels, strict=True)}
+
+    @cached_property
+    def model(self) -> TrainedModel | None:
+        return _model(self.folder / "model")
+
+    @cached_property
+    def baseline_model(self) -> TrainedModel | None:
+        return _model(self.folder / "baseline" / "model")
+
+
+def read_material(folder: Path) -> Material:
+    """Read a run folder, finished or not; only a folder that is no run is an error."""
+    run = RunFolder(folder)
+    if not run.config.is_file():
+        raise RunError(f"{one_line(folder)!r} is no run folder: config.yaml is missing.")
+    config = load_config(run.config)
+    warnings: list[str] = []
+    evidence = _evidence(folder, warnings)
+    baseline = _evidence(run.baseline, warnings)
+    data = _data(run, config, warnings)
+    rows = len(evidence.target_logits_MK) if evidence is not None else None
+    if data is not None and rows is not None and rows != len(data.target.domain):
+        warnings.append(f"The target has {len(data.target.domain)} images now and had {rows} then: none are shown.")
+        data = None
+    environment = folder / "environment.json"
+    return Material(
+        folder=folder,
+        config=config,
+        metrics=read_metrics(folder / "metrics.jsonl"),
+        baseline_metrics=read_metrics(run.baseline / "metrics.jsonl"),
+        summary=read_summary(run.summary) if run.summary.is_file() else None,
+        evidence=evidence,
+        baseline_evidence=baseline if evidence is None or _same_images(evidence, baseline) else None,
+        data=data,
+        environment=read_json(environment) if environment.is_file() else {},
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+class _Listener(Reporter):
+    """Keeps what reading the data warned of."""
+
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__(quiet=True)
+        self.heard = heard
+
+    def warn(self, text: str) -> None:
+        self.heard.append(text)
+
+
+def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
+    """The images of the run, if they are still what it was trained on."""
+    try:
+        decode = config.data.on_bad_image == "skip"  # otherwise training itself has shown that all can be read
+        data = read_data(config, _Listener(warnings), decode=decode)
+    except UserError as error:
+        warnings.append(f"The images of this run cannot be read, so none are shown: {one_line(error)}")
+        return None
+    known = run.data
+    if known.is_file() and read_json(known) != fingerprint(data.source, data.target.domain):
+        warnings.append("The images have changed since this run was trained, so none are shown.")
+        return None
+    warnings += data.target.warnings
+    return data
+
+
+def _evidence(folder: Path, warnings: list[str]) -> Evidence | None:
+    candidates = sorted(folder.glob("candidates/step-*/evidence.safetensors"))
+    path = folder / "evidence.safetensors"
+    path = path if path.is_file() or not candidates else candidates[-1]
+    try:
+        return read_evidence(path) if path.is_file() else None
+    except (OSError, SafetensorError, TypeError, UserError) as error:
+        warnings.append(f"{path.name} cannot be read: {one_line(error, 150)}")
+        return None
+
+
+def _same_images(one: Evidence, other: Evidence | None) -> bool:
+    return (
+        other is not None
+        and one.target_logits_MK.shape == other.target_logits_MK.shape
+        and one.source_logits_NK.shape == other.source_logits_NK.shape
+    )
+
+
+def _model(folder: Path) -> TrainedModel | None:
+    try:
+        return load_model(folder) if folder.is_dir() else None
+    except UserError:  # a report without attention maps is better than none
+        return None

@@ -1,0 +1,76 @@
+"""What to be careful about: said by training, by the data, and by the numbers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pmtrans.errors import one_line
+from pmtrans.report.material import Material
+from pmtrans.report.section import Section
+from pmtrans.selection.collapse import collapse_signs
+
+MOST = 40
+UNSTABLE = 0.1  # of the pseudo labels, still changing at the end
+NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
+STARVED = 0.3  # of the time, waiting for images
+
+
+def cautions(material: Material) -> Section | None:
+    """One line each, none twice."""
+    found = list(dict.fromkeys(one_line(text, 600) for text in _found(material)))
+    if not found:
+        return None
+    values = {"warnings": found[:MOST], "more": max(0, len(found) - MOST)}
+    return Section("cautions", "Warnings", "cautions.html", values=values)
+
+
+def _found(material: Material) -> Iterator[str]:
+    summary = material.summary
+    if summary is not None and summary.verdict == "hurt":
+        yield f"Adaptation hurt: {summary.verdict_reason or ''} Keep the source-only model."
+    yield from _of_the_labels(material)
+    for line in material.evaluations:
+        for text in line.get("warnings") or ():
+            yield f"Step {line['step']}: {text}"
+    if material.evidence is not None:
+        before = material.baseline_evidence
+        yield from collapse_signs(
+            material.evidence.target_logits_MK.softmax(1),
+            before.target_logits_MK.softmax(1) if before is not None else None,
+            classes=material.classes or None,
+        )
+    yield from _of_the_game(material)
+    waiting = [line["waiting_share"] for line in material.metrics if line.get("waiting_share") is not None]
+    if waiting and sum(waiting) / len(waiting) > STARVED:
+        yield f"Training waited for images {sum(waiting) / len(waiting):.0%} of the time: raise data.workers."
+    if material.evidence is None and summary is not None:
+        yield "No part of the source was held out (data.holdout=0): no model was chosen, nothing was estimated."
+    yield from material.warnings
+
+
+def _of_the_labels(material: Material) -> Iterator[str]:
+    """Where target labels exist, they overrule whatever was judged without them."""
+    summary = material.summary
+    if summary is None or summary.adapted is None or summary.source_only is None or summary.verdict is None:
+        return
+    gain = summary.adapted - summary.source_only
+    measured = "unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt"
+    if measured != summary.verdict:
+        yield f"Without labels the verdict is «{summary.verdict}»; the target's labels say {100 * gain:+.1f} points."
+    estimate = summary.estimate
+    if estimate and not estimate["low"] <= summary.adapted <= estimate["high"]:
+        yield f"The estimate's interval does not hold the measured accuracy, {100 * summary.adapted:.1f} %."
+
+
+def _of_the_game(material: Material) -> Iterator[str]:
+    states = [line for line in material.metrics if line.get("beta_b") and line.get("beta_g")]
+    method = material.config.method
+    if states and "beta_floor" in method and "beta_ceiling" in method and method.get("beta") != "fixed":
+        for name, side in (("beta_b", "b"), ("beta_g", "g")):
+            if states[-1][name] <= 1.1 * method["beta_floor"]:
+                yield f"The Beta's {side} ended at its floor ({states[-1][name]:.2f}): patches are taken whole."
+            if states[-1][name] >= 0.98 * method["beta_ceiling"]:
+                yield f"The Beta's {side} ended at its ceiling ({states[-1][name]:.2f}): the ratio hardly varies."
+    changed = [line["pseudo_labels_changed"] for line in material.metrics if "pseudo_labels_changed" in line]
+    if changed and changed[-1] is not None and changed[-1] > UNSTABLE:
+        yield f"{changed[-1]:.0%} of the pseudo labels still changed at the last refresh: train longer."

@@ -1,0 +1,168 @@
+"""Class by class: what is confused with what, which classes grow or die, and a table of all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from pmtrans.evaluation.accuracy import Accuracy, measure_accuracy
+from pmtrans.report.drawing import AFTER, BEFORE, SOURCE, short
+from pmtrans.report.material import Material
+from pmtrans.report.section import Chart, Section
+from pmtrans.selection.evidence import Evidence
+
+NAMED = 35  # classes that an axis has room for
+PAIRS = 12
+
+
+def confusion(material: Material) -> Section | None:
+    """With labels: true against predicted. Without: the predicted share of each class against the source's."""
+    after, before = material.evidence, material.baseline_evidence
+    if after is None or not material.classes:
+        return None
+    charts = []
+    values: dict[str, Any] = {"labelled": bool(material.target_labels), "confused": [], "moved": []}
+    if material.target_labels:
+        for name, evidence, title in (("before", before, "Source only"), ("after", after, "Adapted")):
+            if evidence is not None:
+                figure = _confusion_figure(measured(material, evidence), material.classes, title)
+                charts.append(Chart(f"confusion-{name}", figure, f"Confusion, {title.lower()}"))
+        values["confused"] = _most_confused(material, after)
+    figure = _shares_figure(material, after, before)
+    charts.append(Chart("class-shares", figure, "Predicted share of each class against its share in the source"))
+    if before is not None:
+        values["moved"] = _moved(material, before, after)
+    return Section("confusion", "Confusion" if values["labelled"] else "Shares of the classes", "confusion.html",
+                   values=values, charts=tuple(charts))  # fmt: skip
+
+
+def per_class(material: Material) -> Section | None:
+    """A row per class."""
+    after, before = material.evidence, material.baseline_evidence
+    if after is None or not material.classes:
+        return None
+    count = len(material.classes)
+    source_K = source_counts(material, count)
+    now_K = torch.bincount(after.target_predictions_M(), minlength=count)
+    before_K = None if before is None else torch.bincount(before.target_predictions_M(), minlength=count)
+    confidence_M = after.target_logits_MK.softmax(1).max(1).values
+    labelled = bool(material.target_labels)
+    accuracy = list(measured(material, after).per_class.values()) if labelled else [None] * count
+    earlier = list(measured(material, before).per_class.values()) if labelled and before else [None] * count
+    holdout = measure_accuracy(after.source_predictions_N(), after.source_labels_N, _numbers(count)).per_class
+    true_K = Counter(material.target_labels.values())
+    rows = []
+    for k, name in enumerate(material.classes):
+        mine = after.target_predictions_M() == k
+        rows.append(
+            {
+                "name": name,
+                "source": None if source_K is None else int(source_K[k]),
+                "before": None if before_K is None else int(before_K[k]),
+                "after": int(now_K[k]),
+                "confidence": confidence_M[mine].mean().item() if mine.any() else None,
+                "holdout": holdout[str(k)],
+                "true": true_K.get(k, 0),
+                "accuracy": accuracy[k],
+                "earlier": earlier[k],
+            }
+        )
+    values = {"rows": rows, "labelled": labelled, "has_before": before is not None}
+    return Section("classes", "Class by class", "classes.html", values=values)
+
+
+def measured(material: Material, evidence: Evidence) -> Accuracy:
+    """Accuracy on the labelled part of the target; numbers stand for names, which need not be distinct when shown."""
+    places = sorted(material.target_labels)
+    predicted = evidence.target_predictions_M()[places]
+    labels = torch.tensor([material.target_labels[place] for place in places])
+    return measure_accuracy(predicted, labels, _numbers(len(material.classes)))
+
+
+def source_counts(material: Material, count: int) -> Tensor | None:
+    """Images of each class in the whole source."""
+    if material.data is None:
+        return None
+    labels = (*material.data.source.labels, *material.data.holdout.labels)
+    return torch.bincount(torch.tensor(labels), minlength=count)
+
+
+def _numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def _most_confused(material: Material, evidence: Evidence) -> list[dict[str, Any]]:
+    matrix = measured(material, evidence).confusion_KK.clone().fill_diagonal_(0)
+    ranked = matrix.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
+    count = len(material.classes)
+    pairs = [(index // count, index % count) for index in ranked]
+    return [
+        {"first": material.classes[t], "second": material.classes[p], "images": int(matrix[t, p])}
+        for t, p in pairs
+        if matrix[t, p] > 0
+    ]
+
+
+def _moved(material: Material, before: Evidence, after: Evidence) -> list[dict[str, Any]]:
+    """From which class to which class adaptation moved the most images."""
+    pairs = zip(before.target_predictions_M().tolist(), after.target_predictions_M().tolist(), strict=True)
+    counts = Counter(pair for pair in pairs if pair[0] != pair[1])
+    return [
+        {"first": material.classes[a], "second": material.classes[b], "images": images}
+        for (a, b), images in counts.most_common(PAIRS)
+    ]
+
+
+def _confusion_figure(accuracy: Accuracy, classes: tuple[str, ...], title: str) -> Figure:
+    matrix = accuracy.confusion_KK.double()
+    share = (matrix / matrix.sum(1, keepdim=True).clamp(min=1)).numpy()
+    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    axes.grid(False)
+    axes.spines[:].set_visible(True)
+    if len(classes) <= NAMED:
+        size = 8 if len(classes) <= 15 else 6
+        names = [short(name, 14) for name in classes]
+        axes.set_xticks(range(len(classes)), names, rotation=90, fontsize=size)
+        axes.set_yticks(range(len(classes)), names, fontsize=size)
+        if len(classes) <= 12:
+            for (row, column), value in np.ndenumerate(share):
+                if value >= 0.005:
+                    ink = "white" if value > 0.55 else "#3c4653"
+                    axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=ink)
+    axes.set(xlabel="predicted", ylabel="true", title=f"{title}: {100 * accuracy.overall:.1f} % right")
+    return figure
+
+
+def _shares_figure(material: Material, after: Evidence, before: Evidence | None) -> Figure:
+    """Points on a line per class; where there are too many classes, those whose share differs most."""
+    count = len(material.classes)
+    source_K = source_counts(material, count)
+    shares = {"adapted": (torch.bincount(after.target_predictions_M(), minlength=count).double(), AFTER, "o")}
+    if before is not None:
+        shares["source only"] = (torch.bincount(before.target_predictions_M(), minlength=count).double(), BEFORE, "o")
+    if source_K is not None:
+        shares["source images"] = (source_K.double(), SOURCE, "|")
+    if material.target_labels:
+        true = torch.bincount(torch.tensor(list(material.target_labels.values())), minlength=count).double()
+        shares["true share"] = (true, "#c0304f", "x")
+    percent = {name: (100 * counts / counts.sum(), colour, mark) for name, (counts, colour, mark) in shares.items()}
+    reference = percent.get("source images", percent["adapted"])[0]
+    differs = (percent["adapted"][0] - reference).abs()
+    shown = sorted(differs.argsort(descending=True, stable=True)[:NAMED].tolist())
+    figure = Figure(figsize=(4.6, 1.2 + 0.17 * len(shown) + 0.4), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(shown))
+    for name, (values, colour, mark) in percent.items():
+        axes.plot(values[shown], places, mark, color=colour, label=name, markersize=7 if mark == "|" else 4.5)
+    axes.set_yticks(places, [short(material.classes[k], 16) for k in shown], fontsize=7)
+    axes.invert_yaxis()
+    axes.set(xlabel="% of the images", title="Predicted share of each class", xlim=(0, None))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16 if len(shown) < 12 else -0.08), ncols=2)
+    return figure

@@ -1,0 +1,53 @@
+"""The first thing to see: did it work, how well, and how sure is that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pmtrans.report.material import Material
+from pmtrans.report.section import Section
+
+VERDICTS = {
+    "helped": "Adaptation helped",
+    "unchanged": "Adaptation changed nothing",
+    "hurt": "Adaptation hurt",
+}
+
+
+def headline(material: Material) -> Section:
+    """Verdict, accuracies where labels exist, the estimate where they do not, and which model was kept."""
+    summary = material.summary
+    values: dict[str, Any] = {"state": _state(material), "summary": summary, "method": material.method}
+    if summary is None:
+        return Section("headline", "This run is not finished", "headline.html", values=values)
+    advice = {"hurt": "Use the source-only model in baseline/model instead."}.get(summary.verdict or "", "")
+    title = VERDICTS.get(summary.verdict or "", "Finished")
+    if summary.verdict is None and material.method == "source_only":
+        title = "Trained on the source only"
+    values |= {
+        "advice": advice,
+        "gain": _difference(summary.adapted, summary.source_only) if material.method != "source_only" else None,
+        "estimate": summary.estimate,
+        "parts": sorted((summary.estimate or {}).get("parts", {}).items()),
+    }
+    return Section("headline", title, "headline.html", values=values)
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
+
+
+def _state(material: Material) -> str:
+    """How far the run has come, in words."""
+    if material.summary is not None:
+        return ""
+    lines, stage = material.metrics, "adaptation"
+    if not lines:
+        lines, stage = material.baseline_metrics, "the source-only baseline"
+    if not lines:
+        return "Training has not logged a step yet."
+    total = f" of {material.steps}" if material.steps else ""
+    return (
+        f"Training stopped, or is going on, at step {lines[-1]['step']}{total} of {stage}. "
+        "This page shows what is there so far; the same train command goes on from the last checkpoint."
+    )

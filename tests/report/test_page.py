@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from pmtrans.config import load_config
+from pmtrans.errors import RunError
+from pmtrans.report.comparison import write_comparison
+from pmtrans.report.material import read_material
+from pmtrans.report.page import render_report, write_report
+from pmtrans.report.sections.cautions import cautions
+from pmtrans.report.sections.curves import training
+from pmtrans.run.files import write_json
+from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.judge import read_evidence, write_evidence
+from pmtrans.training.progress import Reporter
+from pmtrans.training.train import train
+
+
+class Elements(HTMLParser):
+    """What a browser would see: elements with their attributes, and the text that is shown."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.text.append(data)
+
+    def sections(self) -> list[str | None]:
+        return [attributes.get("id") for tag, attributes in self.elements if tag == "section"]
+
+    def shown(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text))
+
+
+def rendered(run: Path) -> Elements:
+    """The page alone: the files of figures are tested once."""
+    return Elements(render_report(read_material(run))[0])
+
+
+@pytest.fixture(scope="module")
+def page(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A copy of the run with its report."""
+    run = tmp_path_factory.mktemp("page") / "run"
+    shutil.copytree(trained_run, run)
+    assert write_report(run) == run / "report.html"
+    return run, (run / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def copied(trained_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained_run, tmp_path / "run"))
+
+
+def test_a_finished_run_has_every_section(page: tuple[Path, str]) -> None:
+    seen = Elements(page[1])
+    assert {
+        "headline", "facts", "accuracy", "validators", "features", "confusion", "classes", "certainty", "attention",
+        "training", "mixing", "mixed", "pseudo-labels", "game",
+    } <= set(seen.sections())  # fmt: skip
+    summary = json.loads((page[0] / "summary.json").read_text())
+    for number in (summary["source_only"], summary["adapted"], summary["estimate"]["accuracy"]):
+        assert f"{100 * number:.1f} %" in seen.shown()
+    assert summary["verdict_reason"] in seen.shown()
+
+
+def test_figures_lie_beside_it_as_png_and_svg(page: tuple[Path, str]) -> None:
+    folder = page[0] / "figures"
+    stems = {path.stem for path in folder.glob("*.svg")}
+    assert stems == {path.stem for path in folder.glob("*.png")}
+    assert {
+        "losses", "accuracy", "validators", "features", "confusion-before", "confusion-after", "class-shares",
+        "attention", "mixed", "beta-density", "beta-plane", "beta-path", "label-weights", "pseudo-labels",
+    } <= stems  # fmt: skip
+    with Image.open(folder / "features.png") as picture:
+        assert picture.width > 400
+
+
+def test_nothing_in_it_asks_for_a_network_or_runs_a_foreign_script(page: tuple[Path, str]) -> None:
+    seen = Elements(page[1])
+    addresses = [
+        value
+        for tag, attributes in seen.elements
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href", "srcset", "action", "poster") and value is not None
+    ]
+    assert addresses
+    assert all(address.startswith(("#", "data:image/")) for address in addresses)
+    policy = next(a["content"] for t, a in seen.elements if t == "meta" and "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    scripts = [attributes for tag, attributes in seen.elements if tag == "script"]
+    assert [attributes.get("type") for attributes in scripts] == ["application/json", None]
+    assert not [name for _, attributes in seen.elements for name in attributes if name.startswith("on")]
+
+
+def test_names_are_text_whatever_they_hold(page: tuple[Path, str]) -> None:
+    assert "<script>alert(1)" not in page[1]
+    shown = Elements(page[1]).shown()
+    assert "<script>alert(1)<" in shown
+    assert "ant & $bee$" in shown
+
+
+def test_ids_are_unique_in_the_page(page: tuple[Path, str]) -> None:
+    seen = Elements(page[1])
+    counts = Counter(attributes["id"] for _, attributes in seen.elements if "id" in attributes)
+    assert [name for name, count in counts.items() if count > 1] == []
+    used = {
+        value[1:] for _, a in seen.elements for n, value in a.items() if n == "xlink:href" and value and value[0] == "#"
+    }
+    assert used
+    assert used <= counts.keys()
+
+
+def test_the_map_has_a_point_for_each_image_under_each_model(page: tuple[Path, str]) -> None:
+    seen = Elements(page[1])
+    circles = [attributes["class"] for tag, attributes in seen.elements if tag == "circle"]
+    evidence = read_evidence(page[0] / "evidence.safetensors")
+    assert circles.count("s") == 2 * len(evidence.source_labels_N)
+    assert circles.count("t") == 2 * len(evidence.target_logits_MK)
+
+
+def test_a_run_without_target_labels_and_baseline_has_a_report(copied: Path, tmp_path: Path, trained_run: Path) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, image in enumerate(sorted((trained_run.parent / "target").rglob("*.png"))):
+        shutil.copy(image, flat / f"{number}.png")
+    old = load_config(copied / "config.yaml")
+    config = load_config(
+        copied / "config.yaml", ["train.baseline=false", "train.max_steps=2"], {"data.target": str(flat)}
+    )
+    assert old.method == config.method
+    train(config, tmp_path / "plain", Reporter(quiet=True))
+    seen = rendered(tmp_path / "plain")
+    assert "accuracy" not in seen.sections()
+    assert {"features", "classes", "attention"} <= set(seen.sections())
+    assert "The target has no labels." in seen.shown()
+    assert "There is no source-only baseline" in seen.shown()
+    assert "Shares of the classes" in seen.shown()
+
+
+def test_another_method_has_no_beta(copied: Path, tmp_path: Path) -> None:
+    flags = {"method": {"name": "source_only"}}
+    config = load_config(copied / "config.yaml", ["train.max_steps=2"], flags)
+    train(config, tmp_path / "plain", Reporter(quiet=True))
+    seen = rendered(tmp_path / "plain")
+    assert {"mixing", "mixed", "game", "pseudo-labels"}.isdisjoint(seen.sections())
+    assert "Trained on the source only" in seen.shown()
+
+
+def test_an_unfinished_run_says_so(copied: Path) -> None:
+    for name in ("summary.json", "evidence.safetensors", "model"):
+        path = copied / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    lines = (copied / "metrics.jsonl").read_text().splitlines()[:5]
+    (copied / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "lo')
+    seen = rendered(copied)
+    assert "This run is not finished" in seen.shown()
+    step = json.loads(lines[-1])["step"]
+    assert f"at step {step} of 6 of adaptation" in seen.shown()
+
+
+def test_a_run_that_has_not_logged_anything_has_a_page_too(copied: Path) -> None:
+    shutil.rmtree(copied / "baseline")
+    for name in ("summary.json", "evidence.safetensors", "metrics.jsonl"):
+        (copied / name).unlink()
+    assert "Training has not logged a step yet." in rendered(copied).shown()
+
+
+def test_images_that_went_away_are_left_out_with_a_word(copied: Path) -> None:
+    config = (copied / "config.yaml").read_text()
+    (copied / "config.yaml").write_text(re.sub(r"target: .*", "target: /nowhere/at/all", config, count=1))
+    seen = rendered(copied)
+    assert "The images of this run cannot be read, so none are shown" in seen.shown()
+    assert {"attention", "certainty", "mixed"}.isdisjoint(seen.sections())
+    assert "features" in seen.sections()
+
+
+def test_warnings_of_training_and_of_the_verdict_are_shown(copied: Path) -> None:
+    summary = json.loads((copied / "summary.json").read_text())
+    write_json(copied / "summary.json", summary | {"verdict": "hurt", "source_only": 0.4, "adapted": 0.6})
+    with (copied / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 6, "event": "evaluation", "warnings": ["Class <b>x</b> is dying"]}) + "\n")
+    section = cautions(read_material(copied))
+    assert section is not None
+    shown = section.values["warnings"]
+    assert "Step 6: Class <b>x</b> is dying" in shown
+    assert "Without labels the verdict is «hurt»; the target's labels say +20.0 points." in shown
+    assert shown[0].startswith("Adaptation hurt: ")
+
+
+def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"is no run folder: config\.yaml is missing"):
+        write_report(tmp_path)
+
+
+def test_runs_are_compared_in_a_table_in_curves_and_in_what_differs(trained_run: Path, copied: Path) -> None:
+    config = (copied / "config.yaml").read_text()
+    (copied / "config.yaml").write_text(config.replace("seed: 0", "seed: 7", 1))
+    (copied / "summary.json").unlink()
+    other = copied.rename(copied.parent / "<b>other")
+    out = copied.parent / "both.html"
+    assert write_comparison([trained_run, other], out) == out
+    seen = Elements(out.read_text(encoding="utf-8"))
+    assert seen.sections() == ["runs", "curves", "settings"]
+    assert "<b>other" in seen.shown()
+    assert "not finished" in seen.shown()
+    differing = seen.shown().split("Settings that differ")[-1]
+    assert "seed" in differing
+    assert "learning_rate" not in differing
+    with pytest.raises(RunError, match="named twice"):
+        write_comparison([trained_run, trained_run])
+
+
+@pytest.fixture(scope="session")
+def large_run(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run on 55,000 target images and 345 classes, made up rather than trained: links to a few noisy photographs."""
+    home = tmp_path_factory.mktemp("large")
+    generator = torch.Generator().manual_seed(0)
+    classes, targets, held = 345, 55_000, 2000
+    (home / "target").mkdir()
+    pictures = []
+    for number in range(8):
+        pixels = torch.randint(0, 256, (128, 128, 3), generator=generator, dtype=torch.uint8).numpy()
+        pictures.append(home / f"{number}.jpg")
+        Image.fromarray(pixels).save(pictures[-1], quality=90)
+    for number in range(targets):
+        (home / "target" / f"{number:05d}.jpg").symlink_to(pictures[number % 8])
+    for label in range(classes):
+        (home / "source" / f"class {label:03d} with a rather long name").mkdir(parents=True)
+        for number in range(2):
+            (home / "source" / f"class {label:03d} with a rather long name" / f"{number}.jpg").symlink_to(
+                pictures[number]
+            )
+    run = home / "run"
+    shutil.copytree(trained_run, run, ignore=shutil.ignore_patterns("report.html", "figures", "data.json"))
+    config = load_config(
+        run / "config.yaml", [], {"data.source": str(home / "source"), "data.target": str(home / "target")}
+    )
+    (run / "config.yaml").write_text(config.to_yaml())
+    write_json(run / "classes.json", sorted(path.name for path in (home / "source").iterdir()))
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    for folder in (run, run / "baseline"):
+        labels = torch.randint(0, classes, (held,), generator=generator)
+        evidence = Evidence(
+            random(held, 64), random(held, classes), labels, random(targets, 64), random(targets, classes)
+        )
+        write_evidence(folder / "evidence.safetensors", evidence)
+    yield run
+    shutil.rmtree(home)  # half a gigabyte
+
+
+def test_a_page_about_55000_images_and_345_classes_stays_below_15_megabytes(large_run: Path) -> None:
+    text = render_report(read_material(large_run))[0]
+    assert len(text.encode()) < 15_000_000
+    seen = Elements(text)
+    assert "600 of 55 000 target images" in seen.shown().replace("\u202f", " ")
+
+
+def test_long_logs_are_thinned(copied: Path) -> None:
+    with (copied / "metrics.jsonl").open("a") as file:
+        for step in range(7, 60_000):
+            file.write(json.dumps({"step": step, "loss": 1.0 / step, "classification": 0.5}) + "\n")
+    section = training(read_material(copied))
+    assert section is not None
+    curves = [line for chart in section.charts for axes in chart.figure.axes for line in axes.lines]
+    assert max(len(line.get_xdata()) for line in curves) == 400
