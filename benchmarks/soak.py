@@ -132,11 +132,11 @@ class Killer:
         """Wait for the moment and kill; False: the run ended before."""
         saving = self.random.random() < 0.5
         if saving:
-            moment = self._inside_saving(out, self.random.randint(1, 4))
+            moment = self._inside_saving(out, self.random.randint(1, 8))
         elif self.random.random() < 0.2:
             moment = self._at_random(out, self.random.uniform(0.0, 5.0), progress=False)
         else:
-            moment = self._at_random(out, self.random.uniform(0.0, 1.0), progress=True)
+            moment = self._at_random(out, self.random.uniform(0.0, 2.0), progress=True)
         begin = time.monotonic()
         for ready in moment:
             if has_ended(pid):
