@@ -28,7 +28,9 @@ def png(seed: int) -> bytes:
 
 @pytest.fixture
 def service(saved_model: Callable[..., Path]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen([*COMMAND, "serve", str(saved_model()), "--port", "0"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, "serve", str(saved_model()), "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     line = process.stdout.readline()
     yield process, line.split()[2]
