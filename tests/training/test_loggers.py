@@ -59,7 +59,7 @@ def test_a_missing_package_is_said_before_training_in_one_line(monkeypatch: pyte
 
 
 def test_an_unknown_logger_is_refused() -> None:
-    with pytest.raises(ConfigError, match="train.loggers"):
+    with pytest.raises(ConfigError, match=r"train\.loggers"):
         load_config(None, ["train.loggers=[abacus]"])
 
 
