@@ -36,5 +36,9 @@ test: lint
 soak: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
 
+# the site; mkdocs and its theme come with the extra `docs`
+docs: setup
+	$(BIN)/python -m mkdocs build --strict
+
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache

@@ -8,17 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm.data
 import torch
 from PIL import Image
 
 from pmtrans.backbones.create import create_backbone
-from pmtrans.config import load_config
+from pmtrans.config import BackboneConfig, load_config
 from pmtrans.data.batch import Batch
+from pmtrans.data.transforms import preprocessing_for
+from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.model import Model
 from pmtrans.training.progress import Reporter
 from pmtrans.training.train import train
 
 torch.set_num_threads(1)
+
+pytest_plugins = ["tiny_run"]
 
 TINY = {
     "vit": ("vit_tiny_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
@@ -39,6 +44,23 @@ def tiny() -> Callable[..., Model]:
         torch.manual_seed(seed)
         name, options, size = TINY[family]
         return Model(create_backbone(name, "none", size, options), classes, head)
+
+    return create
+
+
+@pytest.fixture
+def lively(tiny: Callable[..., Model]) -> Callable[[str], Model]:
+    """As ``tiny``, with an attention far from even: fresh weights are so small that most mistakes would not show."""
+
+    def create(family: str = "vit") -> Model:
+        model = tiny(family).eval()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(std=0.3)
+                elif "gamma" in name:
+                    parameter.fill_(1.0)
+        return model
 
     return create
 
@@ -112,3 +134,22 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = load_config(None, [*TINY_SETTINGS, "train.evaluate_every=2", "method.warmup=0.2"], flags)
     train(config, home / "run", Reporter(quiet=True))
     return home / "run"
+
+
+@pytest.fixture
+def saved_model(tmp_path: Path) -> Callable[..., Path]:
+    """``saved_model("vit")``: a model folder whose head answers decidedly, as that of a trained model does."""
+
+    def save(family: str = "vit", temperature: float = 1.0, head: Any = "linear", name: str = "model") -> Path:
+        torch.manual_seed(0)
+        backbone_name, options, size = TINY[family]
+        model = Model(create_backbone(backbone_name, "none", size, options), 3, head)
+        for parameter in model.head.parameters():
+            torch.nn.init.normal_(parameter)
+        timm_config = timm.data.resolve_data_config({}, model=model.backbone.trunk)
+        backbone = BackboneConfig(name=backbone_name, weights="none", options=options)
+        preprocessing = preprocessing_for(timm_config, size, 0.875)
+        save_model(tmp_path / name, TrainedModel(model, ("ant", "bee", "cat"), preprocessing, backbone, temperature))
+        return tmp_path / name
+
+    return save

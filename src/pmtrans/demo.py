@@ -10,6 +10,7 @@ from pmtrans.backbones.digits_vit import weights_path
 from pmtrans.config import Config, load_config
 from pmtrans.data.digits import write_digits
 from pmtrans.inference.model_folder import load_model
+from pmtrans.methods import METHODS
 from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.metrics import read_metrics
 from pmtrans.run.summary import Summary
@@ -26,6 +27,7 @@ SETTINGS: dict[str, Any] = {
     "train.epochs": 16,
     "train.learning_rate": 1e-3,
     "train.head_ratio": 1.0,
+    "train.evaluate_every": 56,
     "method.warmup": 0.3,
 }
 
@@ -39,13 +41,14 @@ def run_demo(
             shutil.rmtree(cut_short)
         reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
         source, target = write_digits(out / "data", seed=0)
+    switches = {f"method.{switch}" for switch in METHODS[method].options.model_fields} if method in METHODS else set()
     settings = {
         "seed": seed,
         "data.source": str(source),
         "data.target": str(target),
         "backbone.weights": str(weights_path()),
         "method.name": method,
-        **{key: value for key, value in SETTINGS.items() if method == "pmtrans" or not key.startswith("method.")},
+        **{key: value for key, value in SETTINGS.items() if key in switches or not key.startswith("method.")},
     }
     config = load_config(None, overrides, settings)
     summary = train(config, out, reporter)

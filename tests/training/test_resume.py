@@ -1,37 +1,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_run import Witness, assert_same_run, write_images
 
 from pmtrans.config import Config
 from pmtrans.errors import RunError
 from pmtrans.run.lock import run_lock
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.train import train
+from tiny_run import Crash, Witness, assert_same_run
 
 Configure = Callable[..., Config]
-
-
-class Crash(Exception):
-    pass
-
-
-def crash() -> None:
-    raise Crash
-
-
-@pytest.fixture
-def cut(configure: Configure, tmp_path: Path) -> Path:
-    """A run that crashed after step 5 of 6: checkpoints of steps 2 and 4."""
-    run = tmp_path / "cut"
-    with pytest.raises(Crash):
-        train(configure(), run, Witness({5: crash}))
-    return run
 
 
 def test_the_same_command_goes_on_from_the_last_checkpoint(cut: Path, configure: Configure, undisturbed: Path) -> None:
@@ -54,12 +36,22 @@ def test_the_number_of_workers_may_change(cut: Path, configure: Configure, undis
     assert_same_run(cut, undisturbed)
 
 
-def test_a_finished_run_says_so_and_trains_nothing(undisturbed: Path, configure: Configure) -> None:
-    before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.name != ".lock"}
+def test_a_finished_run_says_so_and_trains_nothing(cut: Path, configure: Configure) -> None:
+    train(configure(), cut, Witness())
+    before = {path: path.stat().st_mtime_ns for path in cut.rglob("*") if path.name != ".lock"}
     witness = Witness()
-    train(configure(), undisturbed, witness)
-    assert witness.said == [f"Run {undisturbed} is finished already."]
-    assert before == {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.name != ".lock"}
+    train(configure(), cut, witness)
+    assert witness.steps == []
+    assert witness.said[-1] == f"Run {cut} is finished already."
+    assert before == {path: path.stat().st_mtime_ns for path in cut.rglob("*") if path.name != ".lock"}
+
+
+def test_a_kill_between_the_model_and_the_summary_costs_only_the_summary(cut: Path, configure: Configure) -> None:
+    before = train(configure(), cut, Witness())
+    (cut / "summary.json").unlink()
+    witness = Witness()
+    assert train(configure(), cut, witness) == before
+    assert witness.steps == []
 
 
 def test_a_finished_baseline_is_not_trained_again(tmp_path: Path, configure: Configure) -> None:
@@ -99,11 +91,9 @@ def test_other_data_are_refused_and_the_difference_shown(cut: Path, configure: C
 
 
 def test_an_image_of_another_size_is_noticed(cut: Path, configure: Configure, images: Path) -> None:
-    write_images(images / "other", images=1)
-    with (images / "other" / "cat" / "0.png").open("ab") as file:
+    with (images / "source" / "cat" / "0.png").open("ab") as file:
         file.write(b"more")
-    shutil.copy(images / "other" / "cat" / "0.png", images / "target" / "cat" / "0.png")
-    with pytest.raises(RunError, match=r"The target has changed since run .* \(sizes: "):
+    with pytest.raises(RunError, match=r"The source has changed since run .* \(sizes: "):
         train(configure(), cut, Witness())
 
 

@@ -26,6 +26,7 @@ class Encoding:
 
     features_BF: Tensor
     attention_BN: Tensor | None = None  # class-token backbones: scores of the leading rows asked for
+    last_attention_BN: Tensor | None = None  # the same, of the last layer alone
     tokens_BPF: Tensor | None = None  # pooled backbones: the final tokens as the head would see each
 
     def split(self, size: int) -> list[Encoding]:
@@ -33,15 +34,13 @@ class Encoding:
         pieces = []
         for start in range(0, len(self.features_BF), size):
             rows = slice(start, start + size)
-            scored = self.attention_BN is not None and start < len(self.attention_BN)
-            pieces.append(
-                Encoding(
-                    self.features_BF[rows],
-                    self.attention_BN[rows] if scored and self.attention_BN is not None else None,
-                    self.tokens_BPF[rows] if self.tokens_BPF is not None else None,
-                )
-            )
+            optional = (self.attention_BN, self.last_attention_BN, self.tokens_BPF)
+            pieces.append(Encoding(self.features_BF[rows], *(_piece(value, rows) for value in optional)))
         return pieces
+
+
+def _piece(value: Tensor | None, rows: slice) -> Tensor | None:
+    return value[rows] if value is not None and rows.start < len(value) else None
 
 
 class _Passthrough(nn.Module):
@@ -115,9 +114,17 @@ class Backbone(nn.Module, ABC):
     def encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
         """Run the transformer; what attention scores need is kept for the first ``scored`` rows only."""
 
+    @property
+    def name(self) -> str:
+        """timm's name of the architecture."""
+        return str(self.trunk.pretrained_cfg["architecture"])
+
     @abstractmethod
-    def attention_scores(self, encoding: Encoding, head: Head, labels_B: Tensor) -> Tensor:
-        """Scores_BN of the patches, each row a distribution; detached: weights, not something to train."""
+    def attention_scores(self, encoding: Encoding, head: Head, labels_B: Tensor, last: bool = False) -> Tensor:
+        """Scores_BN of the patches, each row a distribution; detached: weights, not something to train.
+
+        ``last``: of the last layer alone; an activation map is that already.
+        """
 
     def timm_state_dict(self) -> dict[str, Tensor]:
         """The weights under timm's own names, without the classifier."""

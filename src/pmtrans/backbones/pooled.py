@@ -59,7 +59,7 @@ class PooledBackbone(Backbone):
         return alone.view(*tokens_BPF.shape[:2], -1)
 
     @torch.no_grad()
-    def attention_scores(self, encoding: Encoding, head: Head, labels_B: Tensor) -> Tensor:
+    def attention_scores(self, encoding: Encoding, head: Head, labels_B: Tensor, last: bool = False) -> Tensor:
         assert encoding.tokens_BPF is not None, "encode() was not asked to score these rows"
         logits_BPK = head(encoding.tokens_BPF).float()
         index = labels_B[:, None, None].expand(-1, logits_BPK.shape[1], 1)

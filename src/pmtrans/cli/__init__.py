@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.bench import bench
 from pmtrans.cli.check import check
 from pmtrans.cli.data import data
 from pmtrans.cli.demo import demo
 from pmtrans.cli.evaluate import evaluate
+from pmtrans.cli.export import export
 from pmtrans.cli.label_these import label_these
+from pmtrans.cli.methods import methods
+from pmtrans.cli.predict import predict
 from pmtrans.cli.report import report
+from pmtrans.cli.serve import serve
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -23,8 +28,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, check, data, train, evaluate, report, label_these):
+for verb in (demo, check, data, methods, train, evaluate, report, label_these, predict, export, serve):
     app.command()(verb)
+app.add_typer(bench)
 
 
 def _version(wanted: bool) -> None:

@@ -74,11 +74,19 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
         raise UnreadableImage(path, _reason(error, path)) from None
 
 
-def decode_image(file: IO[bytes], at_least: int | None = None) -> Image.Image:
+def receive_image(file: IO[bytes], name: str, at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """``load_image`` for bytes that somebody sent, under the name they gave."""
+    try:
+        return decode_image(file, at_least, max_pixels)
+    except Exception as error:
+        raise UnreadableImage(name, _reason(error, name)) from None
+
+
+def decode_image(file: IO[bytes], at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """``load_image`` for an open file; raises whatever the decoder raises."""
     image = _open(file)
-    if image.width * image.height > MAX_PIXELS:
-        raise DataError(f"{image.width}x{image.height} is more than {MAX_PIXELS} pixels: scale it down")
+    if image.width * image.height > max_pixels:
+        raise DataError(f"{image.width}x{image.height} is more than {max_pixels} pixels: scale it down")
     if at_least is not None:
         image.draft(None, (at_least, at_least))  # does nothing unless the decoder can (JPEG)
     image.load()

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ class Unreadable:
     reason: str
 
 
-class UnreadableImage(TrainingError):
+class VanishedImage(TrainingError):
     """An image that was there when training began cannot be read any more; raised between two steps."""
 
 
@@ -46,6 +47,17 @@ def _end_when_told(main_process: int) -> None:
     os._exit(0)
 
 
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """torchvision draws from the CPU's generator alone: seeding only that one is fifty times faster than all."""
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
+
+
 class _Pairs(Dataset[Any]):
     def __init__(self, source: LabelledDomain, target: Domain, transform: Transform, seed: int, at_least: int) -> None:
         self.source, self.target = source, target
@@ -58,8 +70,7 @@ class _Pairs(Dataset[Any]):
             image = load_image(domain.paths[draw.index], at_least=self.at_least)
         except DataError as error:
             return Unreadable(str(error))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(random_seed(self.seed, "augment", draw.domain, draw.epoch, draw.index))
+        with _seeded(random_seed(self.seed, "augment", draw.domain, draw.epoch, draw.index)):
             return self.transform(image), label, draw.index, draw.domain == "source"
 
 
@@ -99,7 +110,7 @@ def pair_batches(
     )
     for batch in loader:
         if isinstance(batch, Unreadable):
-            raise UnreadableImage(unreadable(batch.reason))
+            raise VanishedImage(unreadable(batch.reason))
         yield batch
 
 

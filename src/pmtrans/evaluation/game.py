@@ -97,8 +97,8 @@ class GameObserver:
         """J, CE_{s,i,t} and the divergence."""
         method, head = self.method, self.method.model.head
         labels = self.batch.source_labels, labels_B
-        mixed, s, t, i = encoded.mixed, encoded.s, encoded.t, encoded.i
-        feature_space, label_space, _ = method.cross_entropy(mixed, s, t, i, head(i.features_BF), labels)
+        ratio_BN, s, t, i = encoded.mixed.ratio_BN, encoded.s, encoded.t, encoded.i
+        feature_space, label_space, _ = method.cross_entropy(ratio_BN, s, t, i, head(i.features_BF), labels)
         classification = classification_loss(head(s.features_BF), labels[0], method.options.label_smoothing)
         cross_entropy = feature_space + label_space
         return {

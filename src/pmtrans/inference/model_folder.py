@@ -6,6 +6,7 @@ through ``pmtrans.load`` only.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from pmtrans.backbones.head import HeadKind
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError, one_line
+from pmtrans.inference.model_card import ModelCard, render_card
+from pmtrans.inference.temperature import read_temperature
 from pmtrans.model import Model
-from pmtrans.run.files import new_folder, read_json, write_json
+from pmtrans.run.files import new_folder, read_json, write_json, write_text
 
 _MLP = "pmtrans_head."
 
@@ -37,12 +40,14 @@ class TrainedModel:
     temperature: float = 1.0  # of the softmax, calibrated on the source hold-out
 
 
-def save_model(folder: Path, trained: TrainedModel) -> None:
-    """Write the folder whole; an older one is replaced."""
+def save_model(folder: Path, trained: TrainedModel, card: ModelCard | None = None) -> None:
+    """Write the folder whole; an older one is replaced. ``card``: what the README says of data and numbers."""
     with new_folder(folder) as temporary:
         tensors = {name: value.detach().cpu().contiguous() for name, value in _tensors(trained.model).items()}
         safetensors.torch.save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
-        write_json(temporary / "config.json", _config(trained))
+        config = _config(trained)
+        write_json(temporary / "config.json", config)
+        write_text(temporary / "README.md", render_card(config, card or ModelCard()))
 
 
 def load_model(folder: Path) -> TrainedModel:
@@ -51,22 +56,27 @@ def load_model(folder: Path) -> TrainedModel:
     try:
         config = read_json(folder / "config.json")
         ours = config["pmtrans"]
+        temperature = read_temperature(ours)
         classes = tuple(config["pretrained_cfg"]["label_names"])
+        stored: dict[str, Any] = ours["preprocessing"]
+        preprocessing = Preprocessing(**stored | {"mean": tuple(stored["mean"]), "std": tuple(stored["std"])})
+        backbone = BackboneConfig(name=ours["backbone"], weights="none", options=ours["options"])
+        head: HeadKind = ours["head"]
         state = safetensors.torch.load_file(folder / "model.safetensors")
     except FileNotFoundError as error:
-        raise ModelError(f"{shown!r} is no model folder: {Path(str(error.filename)).name} is missing.") from None
-    except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+        missing = Path(str(error.filename or "model.safetensors")).name
+        raise ModelError(f"{shown!r} is neither a run folder nor a model folder: {missing} is missing.") from None
+    except KeyError as error:
+        raise ModelError(f"{shown!r} was not written by pmtrans: config.json has no {error}.") from None
+    except (TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
         raise ModelError(f"{shown!r} cannot be opened: {one_line(error, 150)}") from None
-    stored: dict[str, Any] = ours["preprocessing"]
-    preprocessing = Preprocessing(**stored | {"mean": tuple(stored["mean"]), "std": tuple(stored["std"])})
-    backbone = BackboneConfig(name=ours["backbone"], weights="none", options=ours["options"])
     built = create_backbone(backbone.name, "none", preprocessing.image_size, backbone.options)
-    model = Model(built, len(classes), ours["head"])
+    model = Model(built, len(classes), head)
     try:
         _load(model, state)
     except (RuntimeError, KeyError) as error:
         raise ModelError(f"{shown!r}: weights do not fit {backbone.name!r}: {one_line(error, 150)}") from None
-    return TrainedModel(model.eval(), classes, preprocessing, backbone, float(ours.get("temperature", 1.0)))
+    return TrainedModel(model.eval(), classes, preprocessing, backbone, temperature)
 
 
 def _tensors(model: Model) -> dict[str, Tensor]:
@@ -94,9 +104,9 @@ def _config(trained: TrainedModel) -> dict[str, Any]:
     model, preprocessing = trained.model, trained.preprocessing
     timm_config = {k: v for k, v in dict(model.backbone.trunk.pretrained_cfg).items() if k in _KEPT}
     size = preprocessing.image_size
-    kind: HeadKind = model.head_kind
+    architecture = str(model.backbone.trunk.pretrained_cfg["architecture"])
     return {
-        "architecture": str(model.backbone.trunk.pretrained_cfg["architecture"]),
+        "architecture": architecture,
         "num_classes": len(trained.classes),
         "num_features": model.backbone.features,
         "model_args": {**_size_argument(model.backbone, size), **trained.backbone.options},
@@ -105,7 +115,7 @@ def _config(trained: TrainedModel) -> dict[str, Any]:
             "num_classes": len(trained.classes),
             "input_size": [3, size, size],
             "interpolation": preprocessing.interpolation,
-            "crop_pct": preprocessing.crop_ratio,
+            "crop_pct": _crop_pct(preprocessing),
             "crop_mode": "squash",
             "mean": list(preprocessing.mean),
             "std": list(preprocessing.std),
@@ -113,9 +123,10 @@ def _config(trained: TrainedModel) -> dict[str, Any]:
         },
         "pmtrans": {
             "version": pmtrans.__version__,
-            "backbone": trained.backbone.name,
+            "backbone": architecture,  # not the configured name: that may be a hub's or a folder's
             "options": trained.backbone.options,
-            "head": kind,
+            "weights": _origin(trained.backbone.weights),
+            "head": model.head_kind,
             "temperature": trained.temperature,
             "preprocessing": asdict(preprocessing),
         },
@@ -130,3 +141,16 @@ def _size_argument(backbone: nn.Module, size: int) -> dict[str, int]:
     default = backbone.trunk.pretrained_cfg.get("input_size", (3, size, size))[-1]  # type: ignore[union-attr, operator]
     takes = hasattr(backbone.stem, "img_size")
     return {"img_size": size} if takes and size != default else {}
+
+
+def _crop_pct(preprocessing: Preprocessing) -> float:
+    """timm resizes to floor(size / crop_pct): the ratio, or the next float below that brings our size back."""
+    ratio = preprocessing.crop_ratio
+    while math.floor(preprocessing.image_size / ratio) < preprocessing.resize_to:
+        ratio = math.nextafter(ratio, 0)
+    return ratio
+
+
+def _origin(weights: str) -> str:
+    """Where the starting weights came from; of a local file the name only, as the folder may be published."""
+    return weights if weights in ("none", "timm") or weights.startswith("hf-hub:") else Path(weights).name

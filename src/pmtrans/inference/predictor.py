@@ -1,27 +1,22 @@
-"""A trained model, used: paths in, classes and probabilities out."""
+"""A trained model, used: paths or images in, classes and calibrated probabilities out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
 import torch
+from PIL import Image
+from torch import Tensor
 
 from pmtrans.data.loader import image_batches
+from pmtrans.data.transforms import evaluation_transform
+from pmtrans.errors import ModelError, RunError, one_line
 from pmtrans.inference.model_folder import TrainedModel, load_model
+from pmtrans.inference.prediction import Prediction, in_order, predictions
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the model says of one image, or why it could not be read."""
-
-    path: str
-    label: str | None
-    probability: float | None
-    probabilities: dict[str, float] | None
-    error: str | None = None
+__all__ = ["Prediction", "Predictor", "load", "model_folder"]
 
 
 class Predictor:
@@ -29,8 +24,9 @@ class Predictor:
 
     def __init__(self, trained: TrainedModel, device: str | torch.device | None = None) -> None:
         self.trained = trained
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = _device(device)
         self.model = trained.model.to(self.device).eval()
+        self.transform = evaluation_transform(trained.preprocessing)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -41,33 +37,75 @@ class Predictor:
         paths: str | PathLike[str] | Sequence[str | PathLike[str]],
         batch_size: int = 32,
         workers: int = 0,
+        abstain_below: float = 0.0,
     ) -> list[Prediction]:
-        """One prediction per path, in order."""
+        """One prediction per path, in order; an unreadable file has its reason in ``error``."""
         single = isinstance(paths, (str, PathLike))
         listed = [fspath(paths)] if single else [fspath(path) for path in paths]  # type: ignore[arg-type, union-attr]
-        return list(self.stream(listed, batch_size, workers))
+        return list(self.stream(listed, batch_size, workers, abstain_below))
 
-    @torch.inference_mode()
-    def stream(self, paths: Sequence[str], batch_size: int = 32, workers: int = 0) -> Iterator[Prediction]:
-        """The same without holding more than a batch."""
+    def stream(
+        self, paths: Sequence[str], batch_size: int = 32, workers: int = 0, abstain_below: float = 0.0
+    ) -> Iterator[Prediction]:
+        """The same without holding more than a few batches."""
+        for batch in self.stream_batches(paths, batch_size, workers, abstain_below):
+            yield from batch
+
+    def stream_batches(
+        self, paths: Sequence[str], batch_size: int, workers: int, abstain_below: float = 0.0
+    ) -> Iterator[list[Prediction]]:
+        """A list of predictions per batch of paths, in their order whatever the workers."""
         done = 0
         for images, reasons in image_batches(paths, self.trained.preprocessing, batch_size, workers):
-            rows = iter(())  # type: Iterator[torch.Tensor]
+            judged: Iterator[Prediction] = iter(())
             if len(images):
-                rows = iter(self.model(images.to(self.device)).float().softmax(1).cpu())
-            for reason in reasons:
-                path = paths[done]
-                done += 1
-                if reason is not None:
-                    yield Prediction(path, None, None, None, reason)
-                    continue
-                row = next(rows)
-                best = int(row.argmax())
-                named = dict(zip(self.classes, row.tolist(), strict=True))
-                yield Prediction(path, self.classes[best], row[best].item(), named)
+                judged = predictions(self.logits(images), self.classes, self.trained.temperature, abstain_below)
+            yield list(in_order([paths[done + i] for i in range(len(reasons))], reasons, judged))
+            done += len(reasons)
+
+    def predict_images(self, images: Sequence[Image.Image], abstain_below: float = 0.0) -> list[Prediction]:
+        """Images that are decoded already (RGB); their paths are empty."""
+        if not images:
+            return []
+        batch = torch.stack([self.transform(image) for image in images])
+        return list(predictions(self.logits(batch), self.classes, self.trained.temperature, abstain_below))
+
+    @torch.inference_mode()
+    def logits(self, images: Tensor) -> Tensor:
+        """Of images that are transformed already; on the predictor's device."""
+        logits: Tensor = self.model(images.to(self.device, non_blocking=True))
+        return logits
+
+    @torch.inference_mode()
+    def logits_and_attention(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and where the model looked: scores (B, rows, columns) of the patches, each map summing to 1."""
+        backbone, head = self.model.backbone, self.model.head
+        encoding = backbone.encode(backbone.embed(images.to(self.device)), scored=len(images))
+        logits = head(encoding.features_BF)
+        scores_BN = backbone.attention_scores(encoding, head, logits.argmax(1))
+        return logits, scores_BN.unflatten(1, tuple(backbone.grid))
+
+
+def _device(wanted: str | torch.device | None) -> torch.device:
+    if wanted is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=wanted).device
+    except (RuntimeError, AssertionError) as error:
+        said = one_line(str(error).splitlines()[0] if str(error) else type(error).__name__, 150)
+        raise ModelError(f"Device {one_line(wanted)!r} cannot be used here: {said}") from None
 
 
 def load(path: str | PathLike[str], device: str | torch.device | None = None) -> Predictor:
     """Open a run folder or a model folder."""
+    return Predictor(load_model(model_folder(path)), device)
+
+
+def model_folder(path: str | PathLike[str]) -> Path:
+    """``model/`` of a run folder, or the folder itself."""
     folder = Path(path)
-    return Predictor(load_model(folder / "model" if (folder / "model").is_dir() else folder), device)
+    if (folder / "model").is_dir():
+        return folder / "model"
+    if (folder / "config.yaml").is_file():
+        raise RunError(f"Run {one_line(folder)!r} has no model yet: let `pmtrans train` finish it.")
+    return folder

@@ -5,10 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pmtrans.methods.bnm import BNM, BNMOptions
+from pmtrans.methods.can import CAN, CANOptions
+from pmtrans.methods.cdan import CDAN, CDANOptions
+from pmtrans.methods.cdtrans import CDTrans, CDTransOptions
+from pmtrans.methods.cgdm import CGDM, CGDMOptions
+from pmtrans.methods.ckb import CKB, CKBOptions
+from pmtrans.methods.dann import DANN, DANNOptions
+from pmtrans.methods.dwl import DWL, DWLOptions
+from pmtrans.methods.fixbi import FixBi, FixBiOptions
+from pmtrans.methods.ila import ILA, ILAOptions
+from pmtrans.methods.mcc import MCC, MCCOptions
+from pmtrans.methods.mcd import MCD, MCDOptions
+from pmtrans.methods.mdd import MDD, MDDOptions
 from pmtrans.methods.method import Method, Options, Sizes
+from pmtrans.methods.mic import MIC, MICOptions
+from pmtrans.methods.pct import PCT, PCTOptions
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.methods.scda import SCDA, SCDAOptions
+from pmtrans.methods.shot import SHOT, SHOTOptions
 from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
+from pmtrans.methods.ssrt import SSRT, SSRTOptions
+from pmtrans.methods.swd import SWD, SWDOptions
+from pmtrans.methods.symnets import SymNets, SymNetsOptions
+from pmtrans.methods.tsa import TSA, TSAOptions
+from pmtrans.methods.tvt import TVT, TVTOptions
 from pmtrans.model import Model
 
 
@@ -27,6 +49,33 @@ class MethodEntry:
 METHODS: dict[str, MethodEntry] = {
     "pmtrans": MethodEntry(PMTrans, PMTransOptions),
     "source_only": MethodEntry(SourceOnly, SourceOnlyOptions),
+    # transformers
+    "ssrt": MethodEntry(SSRT, SSRTOptions),
+    "cdtrans": MethodEntry(CDTrans, CDTransOptions),
+    "tvt": MethodEntry(TVT, TVTOptions),
+    # additions that also stand alone
+    "mcc": MethodEntry(MCC, MCCOptions),
+    "mic": MethodEntry(MIC, MICOptions),
+    # adversaries and discrepancies
+    "dann": MethodEntry(DANN, DANNOptions),
+    "cdan": MethodEntry(CDAN, CDANOptions),
+    "mcd": MethodEntry(MCD, MCDOptions),
+    "swd": MethodEntry(SWD, SWDOptions),
+    "mdd": MethodEntry(MDD, MDDOptions),
+    "symnets": MethodEntry(SymNets, SymNetsOptions),
+    "dwl": MethodEntry(DWL, DWLOptions),
+    "cgdm": MethodEntry(CGDM, CGDMOptions),
+    "scda": MethodEntry(SCDA, SCDAOptions),
+    # statistics and prototypes
+    "bnm": MethodEntry(BNM, BNMOptions),
+    "can": MethodEntry(CAN, CANOptions),
+    "pct": MethodEntry(PCT, PCTOptions),
+    "ckb": MethodEntry(CKB, CKBOptions),
+    "tsa": MethodEntry(TSA, TSAOptions),
+    "ila": MethodEntry(ILA, ILAOptions),
+    # self-training
+    "fixbi": MethodEntry(FixBi, FixBiOptions),
+    "shot": MethodEntry(SHOT, SHOTOptions),
 }
 
 __all__ = ["METHODS", "Method", "MethodEntry", "Options", "Sizes"]

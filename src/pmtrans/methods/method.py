@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from pmtrans.backbones.head import HeadKind
 from pmtrans.data.batch import Batch
 from pmtrans.model import Model
 
@@ -22,6 +23,13 @@ class Options(BaseModel):
     """The switches of a method, as they stand under ``method:`` in a configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ClassifierOptions(Options):
+    """The switches that every method with a classifier on the source has."""
+
+    head: HeadKind = Field("linear", description="classifier: linear or mlp")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from pmtrans.losses import (
     mixup_label_loss,
 )
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.parts.additions import Additions
 from pmtrans.methods.pmtrans_options import PMTransOptions
-from pmtrans.mixing import MIXINGS, LearnableBeta, Mixed, label_weights, uniform_scores
+from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import NeighbourBank, kmeans_pseudo_labels
 
@@ -44,8 +45,10 @@ class PMTrans(Method):
         self.options = options
         beta = LearnableBeta(options.beta_start, options.beta_floor, options.beta_ceiling)
         beta.requires_grad_(options.beta != "fixed")
-        self.mixing = MIXINGS[options.mixing](beta, model.backbone.grid)
+        self.mixing = MIXINGS[options.mixing](beta, model.backbone.grid, options.ratio_weighs)
+        self.mixing.check(model.backbone)
         self.tradeoff = Tradeoff(options.alpha, options.alpha_value)
+        self.additions = Additions(model, options.mcc, options.mic)
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
         self.bank = (
             NeighbourBank(sizes.target_images, model.backbone.features, sizes.classes)
@@ -89,18 +92,18 @@ class PMTrans(Method):
 
         backbone, head = self.model.backbone, self.model.head
         source_BND, target_BND = backbone.embed(torch.cat([batch.source_images, batch.target_images])).chunk(2)
-        mixed = self._mix(source_BND, target_BND)
-        tokens_3BND = torch.cat([source_BND, target_BND, mixed.tokens_BND])
         pairs = len(source_BND)
-        scored = 0 if self.options.attention == "uniform" else 2 * pairs
-        s, t, i = backbone.encode(tokens_3BND, scored).split(pairs)  # one pass of 3B
+        scored = 0 if self.options.attention == "uniform" else (3 if self.mixing.scores_mixed else 2) * pairs
+        encoded, ratio_BN = self.mixing.encode(backbone, source_BND, target_BND, scored)  # one pass of 3B
+        s, t, i = encoded.split(pairs)
         logits_s, logits_i = head(torch.cat([s.features_BF, i.features_BF])).chunk(2)
         classification = self._classification(logits_s, batch)
         labels = batch.source_labels, pseudo_labels
-        feature_space, label_space, w_s = self.cross_entropy(mixed, s, t, i, logits_i, labels, confidence)
+        feature_space, label_space, w_s = self.cross_entropy(ratio_BN, s, t, i, logits_i, labels, confidence)
         game = self.tradeoff(feature_space, label_space, moment.progress)
+        added, added_parts = self.additions(self.model, batch.target_images, t.features_BF)
         return {
-            "loss": classification + game,  # J
+            "loss": classification + game + added,  # J, and MCC or MIC where they are switched on
             "classification": classification.detach(),
             "feature_space": feature_space.detach(),
             "label_space": label_space.detach(),
@@ -108,32 +111,31 @@ class PMTrans(Method):
             "alpha": torch.as_tensor(self.tradeoff.alpha(moment.progress)),
             "label_weight_mean": w_s.detach().mean(),
             "label_weight_spread": w_s.detach().std(unbiased=False),
+            **added_parts,
         }
 
     def _classification(self, logits_BK: Tensor, batch: Batch) -> Tensor:
         return classification_loss(logits_BK, batch.source_labels, self.options.label_smoothing)
 
-    def _mix(self, source_BND: Tensor, target_BND: Tensor) -> Mixed:
-        if self.options.ratio_weighs == "source":
-            return self.mixing(source_BND, target_BND)  # type: ignore[no-any-return]
-        mixed = self.mixing(target_BND, source_BND)
-        return Mixed(mixed.tokens_BND, 1 - mixed.ratio_BN)
-
     def _label_weights(
-        self, mixed: Mixed, s: Encoding, t: Encoding, labels: Tensor, pseudo_labels: Tensor
+        self, ratio_BN: Tensor, s: Encoding, t: Encoding, i: Encoding, labels: Tensor, pseudo_labels: Tensor
     ) -> tuple[Tensor, Tensor]:
-        even_BN = uniform_scores(mixed.ratio_BN)
+        even_BN = uniform_scores(ratio_BN)
         if self.options.attention == "uniform":
-            return label_weights(mixed.ratio_BN, even_BN, even_BN)
-        source_BN = self.model.backbone.attention_scores(s, self.model.head, labels)
-        if self.options.attention == "softmaxed":
-            return label_weights(mixed.ratio_BN, source_BN.softmax(1), even_BN)
-        target_BN = self.model.backbone.attention_scores(t, self.model.head, pseudo_labels)
-        return label_weights(mixed.ratio_BN, source_BN, target_BN)
+            return label_weights(ratio_BN, even_BN, even_BN)
+        score, head = self.model.backbone.attention_scores, self.model.head
+        scores = (
+            Scores(score(s, head, labels).softmax(1), even_BN)
+            if self.options.attention == "softmaxed"
+            else Scores(score(s, head, labels), score(t, head, pseudo_labels))
+        )
+        if self.mixing.scores_mixed:
+            scores.mixed_BN = (score(i, head, labels, last=True) + score(i, head, pseudo_labels, last=True)) / 2
+        return self.mixing.label_weights(ratio_BN, scores)
 
     def cross_entropy(
         self,
-        mixed: Mixed,
+        ratio_BN: Tensor,
         s: Encoding,
         t: Encoding,
         i: Encoding,
@@ -143,7 +145,7 @@ class PMTrans(Method):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The two parts of CE_{s,i,t} = L_f + L_l, and the label weight lambda^s; a part that is off is 0."""
         source_labels, pseudo_labels = labels
-        w_s, w_t = self._label_weights(mixed, s, t, source_labels, pseudo_labels)
+        w_s, w_t = self._label_weights(ratio_BN, s, t, i, source_labels, pseudo_labels)
         feature_space = label_space = logits_i.new_zeros((), dtype=torch.float32)
         if self.options.feature_loss:
             positives = self.options.positives
@@ -168,6 +170,7 @@ class PMTrans(Method):
 
     def after_step(self, moment: Moment) -> None:
         self.mixing.beta.project()
+        self.additions.after_step(self.model, moment)
 
     def game_observer(self, batch: Batch, learning_rate: float) -> Callable[[Any], dict[str, float]] | None:
         from pmtrans.evaluation.game import GameObserver  # it reads this file

@@ -33,7 +33,9 @@ class PMTransOptions(Options):
     head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
     warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before the game")
-    mixing: Literal["patchmix", "mixup", "cutmix"] = Field("patchmix", description="how the two domains are mixed")
+    mixing: Literal["patchmix", "mixup", "manifold_mixup", "cutmix", "cutout", "transmix", "tokenmix"] = Field(
+        "patchmix", description="how the two domains are mixed"
+    )
     beta: Literal["ascend", "descend", "fixed"] = Field(
         "ascend", description="how player P moves; also fixed(b,g) for a fixed Beta of these concentrations"
     )
@@ -55,6 +57,8 @@ class PMTransOptions(Options):
     alpha_value: float = Field(1.0, gt=0, description="start of learned, top of ramp, value of fixed")
     pseudo_labels: Literal["kmeans", "neighbours"] = Field("kmeans", description="where target labels come from")
     refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
+    mcc: float = Field(0.0, ge=0, description="weight of an added minimum class confusion; 0: none")
+    mic: float = Field(0.0, ge=0, description="weight of an added masked image consistency; 0: none")
 
     @model_validator(mode="before")
     @classmethod

@@ -2,21 +2,38 @@
 
 from pmtrans.mixing.beta import LearnableBeta
 from pmtrans.mixing.cutmix import CutMix
+from pmtrans.mixing.cutout import CutOut
 from pmtrans.mixing.label_weights import label_weights, uniform_scores
-from pmtrans.mixing.mixing import Mixed, Mixing
+from pmtrans.mixing.manifold_mixup import ManifoldMixup
+from pmtrans.mixing.mixing import Mixed, Mixing, Scores
 from pmtrans.mixing.mixup import Mixup
 from pmtrans.mixing.patchmix import PatchMix
+from pmtrans.mixing.tokenmix import TokenMix
+from pmtrans.mixing.transmix import TransMix
 
-MIXINGS: dict[str, type[Mixing]] = {"patchmix": PatchMix, "mixup": Mixup, "cutmix": CutMix}
+MIXINGS: dict[str, type[Mixing]] = {
+    "patchmix": PatchMix,
+    "mixup": Mixup,
+    "manifold_mixup": ManifoldMixup,
+    "cutmix": CutMix,
+    "cutout": CutOut,
+    "transmix": TransMix,
+    "tokenmix": TokenMix,
+}
 
 __all__ = [
     "MIXINGS",
     "CutMix",
+    "CutOut",
     "LearnableBeta",
+    "ManifoldMixup",
     "Mixed",
     "Mixing",
     "Mixup",
     "PatchMix",
+    "Scores",
+    "TokenMix",
+    "TransMix",
     "label_weights",
     "uniform_scores",
 ]

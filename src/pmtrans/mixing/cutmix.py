@@ -15,12 +15,16 @@ class CutMix(Mixing):
     """
 
     def ratios(self, pairs: int) -> Tensor:
-        height, width = self.grid
-        source_share_B = self.beta.sample((pairs,)).detach()
-        side_B = (1 - source_share_B).sqrt()  # CutMix: the box has the image's aspect
-        device = source_share_B.device
-        inside_BHW = _span(side_B * height, height, device)[:, :, None] & _span(side_B * width, width, device)[:, None]
-        return (~inside_BHW).flatten(1).float()
+        return (~random_box(1 - self.beta.sample((pairs,)).detach(), self.grid)).float()
+
+
+def random_box(share_B: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Mask_BN of a box at a random place that covers about ``share`` of the grid and has its aspect."""
+    height, width = grid
+    side_B = share_B.sqrt()
+    device = share_B.device
+    inside_BHW = _span(side_B * height, height, device)[:, :, None] & _span(side_B * width, width, device)[:, None]
+    return inside_BHW.flatten(1)
 
 
 def _span(length_B: Tensor, cells: int, device: torch.device) -> Tensor:

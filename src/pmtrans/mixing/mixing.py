@@ -1,14 +1,21 @@
-"""The seam of mixing: tokens of two domains in, tokens of the domain between them and the ratios out."""
+"""The seam of mixing: two domains in, the domain between them and its ratios out.
+
+Most mixings act on tokens, before the transformer; ``encode`` is there for one that acts inside it, and
+``label_weights`` for one whose labels follow the mixed image instead of its parents.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from pmtrans.backbones.backbone import Backbone, Encoding
 from pmtrans.mixing.beta import LearnableBeta
+from pmtrans.mixing.label_weights import label_weights
 
 
 @dataclass
@@ -19,20 +26,55 @@ class Mixed:
     ratio_BN: Tensor  # the SOURCE weight lambda_k of each patch, float32
 
 
-class Mixing(nn.Module, ABC):
-    """One way to draw ratios from the Beta; ``grid`` is the patch grid of the backbone."""
+@dataclass
+class Scores:
+    """Attention scores of the patches, each row a distribution; ``mixed`` only where it was asked for."""
 
-    def __init__(self, beta: LearnableBeta, grid: tuple[int, int]) -> None:
+    source_BN: Tensor
+    target_BN: Tensor
+    mixed_BN: Tensor | None = None
+
+
+class Mixing(nn.Module, ABC):
+    """One way to draw ratios from the Beta; ``grid`` is the patch grid, ``weighs`` whose weight a ratio is."""
+
+    scores_mixed: ClassVar[bool] = False  # whether the label weights need the scores of the mixed image
+
+    def __init__(
+        self, beta: LearnableBeta, grid: tuple[int, int], weighs: Literal["source", "target"] = "source"
+    ) -> None:
         super().__init__()
         self.beta = beta
         self.grid = grid
+        self.weighs = weighs
+
+    def check(self, backbone: Backbone) -> None:
+        """Refuse, before the first step, a backbone that this mixing cannot work with."""
 
     @abstractmethod
     def ratios(self, pairs: int) -> Tensor:
         """lambda_BN for ``pairs`` pairs."""
 
+    def mix(self, first_BND: Tensor, second_BND: Tensor) -> Mixed:
+        """Definition 1: x_k = lambda_k * x_k^first + (1 - lambda_k) * x_k^second."""
+        ratio_BN = self.ratios(len(first_BND))
+        weight_BN1 = ratio_BN.unsqueeze(-1).to(first_BND.dtype)
+        return Mixed(torch.lerp(second_BND, first_BND, weight_BN1), ratio_BN)
+
     def forward(self, source_BND: Tensor, target_BND: Tensor) -> Mixed:
-        """Definition 1: x_k = lambda_k * x_k^s + (1 - lambda_k) * x_k^t."""
-        ratio_BN = self.ratios(len(source_BND))
-        weight_BN1 = ratio_BN.unsqueeze(-1).to(source_BND.dtype)
-        return Mixed(torch.lerp(target_BND, source_BND, weight_BN1), ratio_BN)
+        """The tokens between both domains, with the source's weights."""
+        if self.weighs == "source":
+            return self.mix(source_BND, target_BND)
+        mixed = self.mix(target_BND, source_BND)
+        return Mixed(mixed.tokens_BND, 1 - mixed.ratio_BN)
+
+    def encode(
+        self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, scored: int
+    ) -> tuple[Encoding, Tensor]:
+        """Source, target and mixed images in one pass of 3B, in this order, and ratio_BN."""
+        mixed = self(source_BND, target_BND)
+        return backbone.encode(torch.cat([source_BND, target_BND, mixed.tokens_BND]), scored), mixed.ratio_BN
+
+    def label_weights(self, ratio_BN: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
+        """(lambda^s, lambda^t): how much of each parent's label a mixed image carries."""
+        return label_weights(ratio_BN, scores.source_BN, scores.target_BN)

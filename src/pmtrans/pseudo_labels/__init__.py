@@ -2,5 +2,6 @@
 
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels
 from pmtrans.pseudo_labels.neighbours import NeighbourBank
+from pmtrans.pseudo_labels.spherical_kmeans import spherical_kmeans
 
-__all__ = ["NeighbourBank", "kmeans_pseudo_labels"]
+__all__ = ["NeighbourBank", "kmeans_pseudo_labels", "spherical_kmeans"]

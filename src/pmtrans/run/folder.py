@@ -168,11 +168,11 @@ def fingerprint(source: LabelledDomain, target: Domain) -> dict[str, Any]:
 
 
 def _fingerprint(domain: Domain) -> dict[str, Any]:
-    shared = len(os.path.commonpath(domain.paths)) if domain.paths else 0  # a folder that moved is the same data
+    """Of each path the last part: a folder that moved is the same data, and a target's folders may be labels."""
     sample = domain.paths[:: max(1, len(domain.paths) // _MEASURED)]
     return {
         "images": len(domain),
-        "names": _hash(path[shared:] for path in domain.paths),
+        "names": _hash(os.path.basename(path) for path in domain.paths),
         "sizes": _hash(os.stat(path).st_size if os.path.exists(path) else None for path in sample),
     }
 

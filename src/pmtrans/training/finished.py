@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from pmtrans.run.files import read_json, write_atomically, write_json
+from pmtrans.run.files import new_folder, read_json, write_atomically, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import read_evidence, write_evidence
@@ -43,3 +44,14 @@ def read_finished(folder: Path) -> Trained | None:
         return Trained(**plain, evidence=evidence)
     except (OSError, TypeError, ValueError, KeyError, AttributeError, SafetensorError):
         return None
+
+
+def adopt_finished(donor: Path, folder: Path) -> None:
+    """Take over a finished training that had the same configuration, data and seed; not twice, and never half."""
+    if RunFolder(folder).finished.is_file():
+        return
+    with new_folder(folder) as temporary:
+        for name in ("finished.json", "evidence.safetensors", "metrics.jsonl"):
+            if (donor / name).is_file():  # no evidence without a hold-out
+                shutil.copyfile(donor / name, temporary / name)
+        shutil.copytree(donor / "model", temporary / "model")

@@ -19,7 +19,7 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain, LabelledDomain
-from pmtrans.data.loader import UnreadableImage, pair_batches
+from pmtrans.data.loader import VanishedImage, pair_batches
 from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
 from pmtrans.data.transforms import Preprocessing, training_transform
 from pmtrans.evaluation.passes import Pass, run_pass
@@ -135,7 +135,7 @@ class Loop:
                 if self.stop.signal is not None:
                     self._save_and_wait(saver)
                     self.stop.check()
-        except UnreadableImage:  # between two steps: what was done is whole
+        except VanishedImage:  # between two steps: what was done is whole
             self._save_and_wait(saver)
             raise
 

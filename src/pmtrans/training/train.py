@@ -22,6 +22,7 @@ from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
 from pmtrans.evaluation.game import fixed_pairs
 from pmtrans.evaluation.oracle import Oracle
+from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
@@ -35,7 +36,7 @@ from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import Judge
 from pmtrans.selection.verdict import verdict
 from pmtrans.training.faults import explained_faults
-from pmtrans.training.finished import Trained, read_finished, write_finished
+from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
 from pmtrans.training.loggers import refuse_missing
 from pmtrans.training.loop import Loop, Task
 from pmtrans.training.progress import Reporter
@@ -52,8 +53,18 @@ class Data:
     target: Target
 
 
-def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False, resume: str = "auto") -> Summary:
-    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere."""
+def train(
+    config: Config,
+    out: Path,
+    reporter: Reporter,
+    overwrite: bool = False,
+    resume: str = "auto",
+    baseline: Path | None = None,
+) -> Summary:
+    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere.
+
+    ``baseline``: a finished source-only training of just these settings, taken over instead of done again.
+    """
     refuse_missing(config.train.loggers)
     data = read_data(config, reporter)
     folder = RunFolder(out)
@@ -65,6 +76,8 @@ def train(config: Config, out: Path, reporter: Reporter, overwrite: bool = False
         write_json(folder.classes, list(data.source.classes))
         if state is Opened.NEW:
             write_json(out / "environment.json", environment())
+        if baseline is not None:
+            adopt_finished(baseline, folder.baseline)
         return _train_both(config, folder, data, reporter, stop)
 
 
@@ -112,7 +125,7 @@ def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporte
     name = config.method["name"]
     baseline = None
     if config.train.baseline and name != "source_only":
-        plain = config.model_copy(update={"method": _baseline_switches(config)})
+        plain = config.model_copy(update={"method": baseline_switches(config)})
         baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop)
     adapted = _train_one(name, config, folder.path, data, reporter, stop, baseline.evidence if baseline else None)
     summary = _summarise(name, baseline, adapted)
@@ -147,7 +160,8 @@ def _summarise(name: str, baseline: Trained | None, adapted: Trained) -> Summary
     )
 
 
-def _baseline_switches(config: Config) -> dict[str, Any]:
+def baseline_switches(config: Config) -> dict[str, Any]:
+    """The method section of the source-only training beside a run of ``config``."""
     shared: dict[str, Any] = {
         name: config.method[name] for name in ("head", "label_smoothing") if name in config.method
     }
@@ -203,8 +217,9 @@ def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path
         evidence = judge.evidence(loop.evaluation())
     if evidence is not None:
         temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
-    save_model(folder / "model", replace(trained, temperature=temperature))
     chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
+    card = describe_training(loop.config, loop.task.source, loop.task.target, chosen)
+    save_model(folder / "model", replace(trained, temperature=temperature), card)
     done = Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
     write_finished(folder, done)
     shutil.rmtree(folder / "candidates", ignore_errors=True)  # not needed any more, now that this is written down

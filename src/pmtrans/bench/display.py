@@ -1,0 +1,112 @@
+"""What a person sees of a suite: a table that fills up on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pmtrans.bench.execute import Outcome
+from pmtrans.bench.plan import Job, Plan
+from pmtrans.bench.results import Result
+from pmtrans.errors import one_line
+from pmtrans.training.progress import Reporter
+
+
+class Display:
+    """Told what happens; on stderr, so that stdout stays clean for results."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, emoji=False, quiet=quiet)
+        self._live: Live | None = None
+        self._results: Sequence[Result] = ()
+        self._running: dict[str, Job] = {}
+        self._failed: set[tuple[str, str]] = set()
+        self._progress = ""
+
+    def begin(self, plan: Plan, results: Sequence[Result], done: int) -> None:
+        self._plan, self._results, self._done = plan, results, done
+        tasks = len({job.task for job in plan.jobs})
+        self.say(f"{plan.suite}: {len(plan.jobs)} runs ({tasks} tasks), {done} done already")
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, get_renderable=self._table, refresh_per_second=2)
+            self._live.start()
+
+    def started(self, job: Job) -> None:
+        self._running[job.title] = job
+        if self._live is None:
+            self.say(f"[{self._done + len(self._running)}/{len(self._plan.jobs)}] {job.title}")
+
+    def progress(self, job: Job, text: str) -> None:
+        self._progress = f"{job.title}: {text}"
+        if self._live is None:
+            self.say(self._progress)
+
+    def ended(self, job: Job, outcome: Outcome, results: Sequence[Result]) -> None:
+        self._running.pop(job.title, None)
+        self._results, self._done, self._progress = results, self._done + 1, ""
+        if outcome.status == "failed":
+            self._failed.add((job.method, job.task))
+            self.say(f"{job.title}: failed: {outcome.message}")
+            return
+        result = next(r for r in results if (r.task, r.method, r.seed) == (job.task, job.method, job.seed))
+        values = {"label-free": result.selected, "last": result.last, "oracle": result.oracle}
+        shown = ", ".join(f"{name} {100 * value:.1f}" for name, value in values.items() if value is not None)
+        self.say(f"{job.title}: {shown or 'no target labels'} ({result.seconds:.0f} s)")
+
+    def say(self, text: str) -> None:
+        self.console.print(one_line(text, 2000), markup=False, soft_wrap=True)
+
+    def end(self) -> None:
+        if self._live is not None:
+            self._live.refresh()
+            self._live.stop()
+            self._live = None
+
+    def _table(self) -> Table:
+        """Label-free accuracy, the mean over the seeds that are done."""
+        tasks = [task for task in self._plan.tasks if any(job.task == task for job in self._plan.jobs)]
+        caption = self._progress or f"{self._done} of {len(self._plan.jobs)} runs done"
+        table = Table(title=f"{self._plan.suite}, label-free accuracy", caption=Text(one_line(caption)))
+        for name in ("", *tasks):
+            table.add_column(Text(name), justify="right" if name else "left")
+        for method in self._plan.methods:
+            table.add_row(Text(one_line(method, 60)), *(self._cell(method, task) for task in tasks))
+        return table
+
+    def _cell(self, method: str, task: str) -> str:
+        done = [r.selected for r in self._results if (r.method, r.task) == (method, task) and r.selected is not None]
+        running = any((job.method, job.task) == (method, task) for job in self._running.values())
+        text = (
+            f"{100 * statistics.fmean(done):.1f}"
+            if done
+            else "[red]failed[/red]"
+            if (method, task) in self._failed
+            else ""
+        )
+        return f"{text} [cyan]...[/cyan]".strip() if running else text or "[dim].[/dim]"
+
+
+class RunReporter(Reporter):
+    """The reporter of one run of a suite: where it is now and then, and its warnings."""
+
+    def __init__(self, display: Display, job: Job, every: float = 30.0) -> None:
+        super().__init__(quiet=True)
+        self._display, self._job = display, job
+        self._every = 0.5 if display.console.is_terminal else every
+        self._told = time.monotonic()
+
+    def warn(self, text: str) -> None:
+        self._display.say(f"{self._job.title}: warning: {text}")
+
+    def values(self, step: int, values: Mapping[str, Any]) -> None:
+        if time.monotonic() - self._told >= self._every:
+            self._told = time.monotonic()
+            rate = values.get("images_per_second") or 0
+            self._display.progress(self._job, f"{self._title}, step {step}/{self._steps}, {rate:.0f} img/s")

@@ -1,0 +1,126 @@
+"""What ``--methods`` lists: ``method``, ``method:preset``, and switches such as ``pmtrans:beta=fixed(1,1)``.
+
+An entry is also the name of a row: two entries that come to the same configuration are brought to the same name, so
+that a run which several ablations need is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pmtrans.config import Config, load_config, read_recipe
+from pmtrans.errors import ConfigError, one_line
+
+SHARED = ("head", "label_smoothing")  # switches of a recipe's method that every other method takes over
+_OWN = {
+    "method.name": "--methods", "seed": "--seeds", "data.source": "--data and --tasks",
+    "data.target": "--data and --tasks", "data.root": "--data", "data.classes": "--data",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method, a preset of it, and switches ``key=value`` (of the method, or of a section: ``train.clip=1``)."""
+
+    method: str
+    preset: str | None = None
+    switches: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return ":".join([self.method, *([self.preset] if self.preset else []), *self.switches])
+
+
+def parse_entries(text: str) -> list[Entry]:
+    """Entries parted by commas, those within brackets aside."""
+    return [_parse(part) for part in split_outside_brackets(text, ",")]
+
+
+def _parse(text: str) -> Entry:
+    method, *parts = split_outside_brackets(text, ":")
+    presets = [part for part in parts if "=" not in part]
+    if len(presets) > 1:
+        raise ConfigError(f"Method {one_line(text)!r} names two presets: write method:preset:switch=value.")
+    return Entry(method, presets[0] if presets else None, tuple(part for part in parts if "=" in part))
+
+
+def split_outside_brackets(text: str, separator: str) -> list[str]:
+    return [part.strip() for part in _parts(text, separator) if part.strip()]
+
+
+def _parts(text: str, separator: str) -> Iterator[str]:
+    depth, begin = 0, 0
+    for place, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == separator and depth == 0:
+            yield text[begin:place]
+            begin = place + 1
+    yield text[begin:]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a suite share: a recipe, flags (dotted keys), and overrides ``section.key=value``."""
+
+    recipe: Path | None = None
+    overrides: tuple[str, ...] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for override in self.overrides:
+            key = override.partition("=")[0].strip()
+            if key in _OWN:
+                raise ConfigError(f"Key {key!r} differs between the runs of a suite: use {_OWN[key]}.")
+
+    def configure(self, entry: Entry, place: Mapping[str, Any] | None = None) -> Config:
+        """The configuration of an entry; ``place`` holds what belongs to one run (seed, domains).
+
+        A recipe's method section is meant for its method and preset: another preset starts from its own values,
+        another method takes over what all have. ``method.key=value`` goes to the methods that have the key.
+        """
+        section = self._section()
+        preset = section.get("preset")
+        if entry.method != section.get("name", "pmtrans"):
+            section = {key: section[key] for key in SHARED if key in section}
+        elif entry.preset not in (None, preset) and not (entry.preset == "paper" and preset is None):
+            section = {}
+        section |= {"name": entry.method} | ({"preset": entry.preset} if entry.preset else {})
+        overrides = [o for o in self.overrides if not o.startswith("method.") or _knows(entry.method, o)]
+        switches = [text if "." in text.partition("=")[0] else f"method.{text}" for text in entry.switches]
+        return load_config(self.recipe, [*overrides, *switches], {**self.flags, "method": section, **(place or {})})
+
+    def canonical(self, entry: Entry) -> Entry:
+        """The same entry without the preset and the switches that change nothing."""
+        wanted = self.configure(entry)
+        candidates = [
+            *([Entry(entry.method, None, entry.switches)] if entry.preset else []),
+            *(Entry(entry.method, entry.preset, _without(entry.switches, switch)) for switch in entry.switches),
+        ]
+        for shorter in candidates:
+            if self.configure(shorter) == wanted:
+                return self.canonical(shorter)
+        return entry
+
+    def check(self, entries: Sequence[Entry]) -> None:
+        """Refuse an override ``method.key=value`` that none of the entries knows."""
+        for override in self.overrides:
+            if override.startswith("method.") and not any(_knows(entry.method, override) for entry in entries):
+                load_config(None, [override], {"method.name": entries[0].method})  # says what is wrong with the key
+
+    def _section(self) -> dict[str, Any]:
+        section = (read_recipe(self.recipe) if self.recipe else {}).get("method") or {}
+        return dict(section) if isinstance(section, dict) else {}
+
+
+def _without(switches: tuple[str, ...], one: str) -> tuple[str, ...]:
+    return tuple(switch for switch in switches if switch != one)
+
+
+def _knows(method: str, override: str) -> bool:
+    from pmtrans.methods import METHODS
+
+    key = override.partition("=")[0].strip().removeprefix("method.").split(".")[0]
+    return method in METHODS and key in METHODS[method].options.model_fields

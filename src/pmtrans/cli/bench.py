@@ -1,0 +1,174 @@
+"""``pmtrans bench``: the paper's tables, ablations and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class _SuiteByDefault(TyperGroup):
+    """``pmtrans bench office-31 ...`` is ``pmtrans bench run office-31 ...``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+bench = typer.Typer(
+    name="bench",
+    cls=_SuiteByDefault,
+    no_args_is_help=True,
+    help="All tasks of a benchmark, as the paper's tables: `pmtrans bench office-31 --data DIR --out DIR`.",
+)
+
+
+@bench.command()
+def run(
+    suite: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SUITE [section.key=value]...",
+            help="`office-31`, `office-home`, `visda-2017` or `domainnet`; then any settings.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[Path, typer.Option(help="The benchmark's folder.", show_default=False)] = ...,  # type: ignore[assignment]
+    out: Annotated[Path, typer.Option(help="Runs and tables. What was begun there goes on.", show_default=False)] = ...,  # type: ignore[assignment]
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Parted by commas; with presets and switches: `pmtrans:reference`, `pmtrans:beta=fixed(1,1)`. "
+            "With `--ablation`: which of its variants. [default: source_only,pmtrans]",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Parted by commas.")] = "0",
+    tasks: Annotated[str | None, typer.Option(help="Such as `A2W,D2W`; default: all.", show_default=False)] = None,
+    backbone: Annotated[str | None, typer.Option(help="Any timm transformer.", show_default=False)] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a file.", show_default=False)
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="A YAML file of settings.", show_default=False)] = None,
+    ablation: Annotated[
+        str | None,
+        typer.Option(
+            help="losses, beta, mixing, attention, class-information, batch-size, alpha or pseudo-labels.",
+            show_default=False,
+        ),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option(help="`whole`, or DomainNet's `split`: adapt to the train list, measure on the test list.")
+    ] = "whole",
+    parallel: Annotated[int, typer.Option(min=1, help="Runs at a time on this machine; the cores are shared.")] = 1,
+    engine: Annotated[str, typer.Option(help="`local`, or `ray`: a cluster that sees --data and --out.")] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster; default: one on this machine.", show_default=False)
+    ] = None,
+    cpus: Annotated[float, typer.Option(help="Ray: CPUs of one run.")] = 1,
+    gpus: Annotated[float, typer.Option(help="Ray: GPUs of one run, such as 0.5.")] = 0,
+    figures: Annotated[bool, typer.Option("--figures", help="Draw the figures at the end, in OUT/figures.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the table.")] = False,
+) -> None:
+    """Run a benchmark: results.csv, table.md, table.csv and table.tex are in OUT after every run.
+
+    What is done is skipped, what failed is tried again. Exit code 1: some runs failed.
+
+    Example:
+
+        pmtrans bench office-31 --data datasets/office31 --out runs/office-31 --seeds 0,1
+    """
+    from pmtrans.bench.ablations import ablation_named
+    from pmtrans.bench.display import Display, RunReporter
+    from pmtrans.bench.engine import Engine, Processes, Serial
+    from pmtrans.bench.entry import Settings, parse_entries
+    from pmtrans.bench.plan import make_plan, open_suite, parse_seeds
+    from pmtrans.bench.suite import run_suite
+    from pmtrans.cli.running import interruptible
+    from pmtrans.errors import ConfigError
+
+    words = list(suite or [])
+    name = words.pop(0) if words and "=" not in words[0] else None
+    chosen = ablation_named(ablation) if ablation else None
+    if name is None and chosen is None:
+        raise ConfigError("Name a suite (office-31, office-home, visda-2017, domainnet) or an --ablation.")
+    if protocol not in ("whole", "split"):
+        raise ConfigError(f"--protocol {protocol!r} is neither whole nor split.")
+    if engine not in ("local", "ray"):
+        raise ConfigError(f"--engine {engine!r} is neither local nor ray.")
+    if weights is not None and Path(weights).is_file():
+        weights = str(Path(weights).resolve())  # workers elsewhere have another working folder
+    settings = Settings(recipe, tuple(words), {"backbone.name": backbone, "backbone.weights": weights})
+    entries = chosen.choose(methods) if chosen else parse_entries(methods or "source_only,pmtrans")
+    plan = make_plan(
+        name or chosen.suite,  # type: ignore[union-attr]
+        data,
+        out,
+        entries,
+        parse_seeds(seeds),
+        settings,
+        [task for task in tasks.split(",") if task] if tasks else None,
+        chosen,
+        protocol,  # type: ignore[arg-type]
+    )
+    open_suite(plan)
+    display = Display(quiet)
+    runner: Engine
+    if engine == "ray":
+        from pmtrans.bench.ray_engine import RayEngine
+
+        runner = RayEngine(ray_address, cpus, gpus, parallel if parallel > 1 else None)
+    else:
+        runner = Processes(parallel) if parallel > 1 else Serial(lambda job: RunReporter(display, job))
+    with interruptible(out):
+        failed = run_suite(plan, runner, display)
+    typer.echo((plan.out / "table.md").read_text(encoding="utf-8"), nl=False)
+    if figures:
+        from pmtrans.bench.figures import draw_figures
+
+        draw_figures([plan.out], plan.out / "figures", display.say)
+    if failed:
+        typer.echo(f"{failed} runs failed; the same command tries them again.", err=True)
+        raise typer.Exit(1)
+
+
+@bench.command(name="figures")
+def draw(
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Further suites.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Option(help="Folder of a suite; one per backbone, say.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the figures go.", show_default=False)] = ...,  # type: ignore[assignment]
+    method: Annotated[str, typer.Option(help="Whose features, losses and attention are shown.")] = "pmtrans",
+    tasks: Annotated[str | None, typer.Option(help="Such as `A2W,D2W`; default: all.", show_default=False)] = None,
+) -> None:
+    """Draw t-SNE, loss and accuracy curves, attention maps and mixed images from finished runs.
+
+    Example:
+
+        pmtrans bench figures --runs runs/swin --runs runs/deit --out figures
+    """
+    from pmtrans.bench.figures import draw_figures
+    from pmtrans.errors import ConfigError
+
+    suites = [*(runs or []), *(more or [])]
+    if not suites:
+        raise ConfigError("Name the folders of one or more suites: --runs DIR.")
+    draw_figures(suites, out, lambda text: typer.echo(text, err=True), method, tasks.split(",") if tasks else ())
+
+
+@bench.command()
+def complexity(
+    out: Annotated[Path, typer.Option(help="Table and plot.", show_default=False)] = ...,  # type: ignore[assignment]
+    repeats: Annotated[int, typer.Option(min=1, help="The median of so many measurements counts.")] = 5,
+) -> None:
+    """Measure time and memory of the alignment part beside cross-attention (the paper's appendix)."""
+    from pmtrans.bench.complexity import measure, table, write_complexity
+
+    measured = measure(repeats=repeats)
+    typer.echo(table(measured), nl=False)
+    for path in write_complexity(out, measured):
+        typer.echo(path, err=True)

@@ -1,0 +1,124 @@
+"""``pmtrans predict``"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pmtrans.inference.predict_files import Tally
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
+    paths: Annotated[
+        list[str], typer.Argument(help="Folders, images, list files, tables; `-` reads paths from stdin.")
+    ],
+    out: Annotated[
+        str, typer.Option(help="`.csv`, `.jsonl` or `.parquet` by its ending; `-` is stdout, as CSV.")
+    ] = "-",
+    top: Annotated[int, typer.Option(min=1, help="Columns for this many classes, most probable first.")] = 1,
+    abstain_below: Annotated[
+        float, typer.Option(min=0, max=1, help="Abstain where the calibrated probability is below this.")
+    ] = 0.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 32,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Loader processes; by default as many as pay.", show_default=False)
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, ...", show_default=False)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Classify images: one row each, in the order given. A call that was interrupted goes on when repeated.
+
+    Columns: path, class, probability, entropy (nats), abstain, error.
+
+    Example:
+
+        pmtrans predict runs/phone photos/new --out new.csv --abstain-below 0.8
+    """
+    from pmtrans.inference.inputs import gather
+    from pmtrans.inference.output import writer_for
+    from pmtrans.inference.predict_files import Settings, predict_to_file, predict_to_stream
+    from pmtrans.inference.predictor import load, model_folder
+    from pmtrans.inference.workers import useful_workers
+    from pmtrans.training.signals import stop_on_signals
+
+    to_stdout = out == "-"
+    if not to_stdout:
+        writer_for(Path(out))
+    listed = gather(paths, sys.stdin.buffer, root)
+    predictor = load(run, device)
+    settings = Settings(min(batch_size, len(listed)), top, abstain_below)
+    processes = useful_workers(len(listed), settings.batch_size) if workers is None else workers
+    with stop_on_signals() as stop, _progress(len(listed), quiet) as advance:
+        if to_stdout:
+            with _standard_output() as stream:
+                tally = predict_to_stream(predictor, listed, stream, settings, processes, advance, stop)
+        else:
+            from pmtrans.cli.running import interruptible
+
+            with interruptible(Path(out)):
+                tally = predict_to_file(
+                    predictor, model_folder(run), listed, Path(out), settings, processes, advance, stop
+                )
+    if not quiet:
+        typer.echo(_told(tally, abstain_below), err=True)
+
+
+def _told(tally: Tally, abstain_below: float) -> str:
+    said = f"{tally.images} images"
+    if tally.resumed_at:
+        said += f", {tally.resumed_at} of them from before the interruption"
+    if tally.unreadable:
+        said += f"; {tally.unreadable} could not be read (column error)"
+    if abstain_below:
+        said += f"; {tally.abstained} abstentions below {abstain_below:g}"
+    return said + "."
+
+
+@contextmanager
+def _standard_output() -> Iterator[IO[str]]:
+    """Names come through as they are; a reader that has seen enough (``| head``) is no error."""
+    import io
+    import os
+
+    from pmtrans.training.signals import Interrupted
+
+    with io.TextIOWrapper(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), "utf-8", "surrogateescape", newline="") as text:
+        try:
+            yield text
+            text.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), text.fileno())
+            raise typer.Exit from None
+        except Interrupted as interrupted:
+            raise typer.Exit(interrupted.exit_code) from None
+
+
+@contextmanager
+def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar with rate and time left, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TimeRemainingColumn
+    from rich.progress import Task as Shown
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Shown) -> Text:
+            return Text(f"{task.speed:.0f} images/s" if task.speed else "")
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda images: None
+        return
+    with Progress(BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=console) as bar:
+        shown = bar.add_task("", total=total)
+        yield lambda images: bar.advance(shown, images)

@@ -1,0 +1,78 @@
+"""What is exported: images in, logits and calibrated probabilities out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
+
+import pmtrans
+from pmtrans.data.transforms import Preprocessing
+from pmtrans.inference.export.resize import check_interpolation, resize
+from pmtrans.inference.model_folder import TrainedModel
+
+INPUT = "images"
+OUTPUTS = ("logits", "probabilities")
+
+
+class PreprocessingGraph(nn.Module):
+    """8-bit RGB images (B, H, W, 3) of any one size to what the model sees (B, 3, S, S)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        check_interpolation(preprocessing.interpolation)
+        self.preprocessing = preprocessing
+        self.register_buffer("mean", torch.tensor(preprocessing.mean)[:, None, None])
+        self.register_buffer("std", torch.tensor(preprocessing.std)[:, None, None])
+
+    def forward(self, images_BHWC: Tensor) -> Tensor:
+        size, full = self.preprocessing.image_size, self.preprocessing.resize_to
+        resized = resize(images_BHWC.permute(0, 3, 1, 2), full, self.preprocessing.interpolation)
+        start = round((full - size) / 2)  # torchvision's centre
+        cropped = resized[..., start : start + size, start : start + size].float()
+        normalised: Tensor = (cropped / 255 - self.mean) / self.std
+        return normalised
+
+
+class ExportedGraph(nn.Module):
+    """The model with its temperature, and with its preprocessing if asked for."""
+
+    def __init__(self, trained: TrainedModel, with_preprocessing: bool) -> None:
+        super().__init__()
+        self.preprocessing = PreprocessingGraph(trained.preprocessing) if with_preprocessing else nn.Identity()
+        self.model = trained.model
+        self.temperature = trained.temperature
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        logits_BK: Tensor = self.model(self.preprocessing(images))
+        return logits_BK, (logits_BK / self.temperature).softmax(1)
+
+
+def example(trained: TrainedModel, with_preprocessing: bool) -> Tensor:
+    """An input to trace with; no two of its sizes are equal, so none is taken for another."""
+    if with_preprocessing:
+        return torch.randint(0, 256, (2, 45, 39, 3), dtype=torch.uint8)
+    size = trained.preprocessing.image_size
+    return torch.randn(2, 3, size, size)
+
+
+def dynamic_axes(with_preprocessing: bool) -> dict[int, torch.export.Dim]:
+    """The axes whose size is open: the batch, and with preprocessing inside height and width."""
+    names = {0: "batch", 1: "height", 2: "width"} if with_preprocessing else {0: "batch"}
+    return {axis: torch.export.Dim(name, min=1) for axis, name in names.items()}
+
+
+def metadata(trained: TrainedModel, with_preprocessing: bool) -> dict[str, str]:
+    """What a user of the file needs to know, as strings."""
+    return {
+        "classes": json.dumps(list(trained.classes)),
+        "version": pmtrans.__version__,
+        "temperature": repr(trained.temperature),
+        "architecture": trained.backbone.name,
+        "preprocessing": json.dumps({"inside": with_preprocessing, **asdict(trained.preprocessing)}),
+    }

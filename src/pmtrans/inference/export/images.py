@@ -1,0 +1,68 @@
+"""Images for the parity check: the user's, else the run's own, else generated ones."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import yaml
+from PIL import Image
+
+from pmtrans.data.image import load_image
+from pmtrans.errors import DataError, UserError
+from pmtrans.inference.inputs import gather
+
+COUNT = 16
+
+
+def images_to_check(run: Path, given: str | None, at_least: int) -> tuple[list[Image.Image], str]:
+    """Up to 16 readable images, spread over what is there, and where they are from."""
+    if given is not None:
+        found = _spread(gather([given], io.BytesIO()), at_least)
+        if not found:
+            raise DataError(f"{given}: no image there can be read")
+        return found, given
+    for place in _data_of(run):
+        try:
+            found = _spread(gather([place], io.BytesIO()), at_least)
+        except UserError:  # the data has moved since: that is no reason not to export
+            continue
+        if found:
+            return found, place
+    return generated_images(), "generated patterns (give real ones with --images)"
+
+
+def _spread(paths: Sequence[str], at_least: int) -> list[Image.Image]:
+    step = max(1, len(paths) // COUNT)
+    found: list[Image.Image] = []
+    for index in range(0, len(paths), step):
+        try:
+            found.append(load_image(paths[index], at_least=at_least))
+        except DataError:
+            continue
+        if len(found) == COUNT:
+            break
+    return found
+
+
+def _data_of(run: Path) -> list[str]:
+    try:
+        data = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["data"]
+        return [place for place in (data["target"], data["source"]) if isinstance(place, str)]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return []
+
+
+def generated_images() -> list[Image.Image]:
+    """Waves and noise of many sizes and shapes, the same every time."""
+    random = np.random.default_rng(0)
+    images = []
+    for width, height in [(64, 64), (320, 240), (200, 500), (33, 47), (640, 111), (256, 256), (90, 300), (500, 375)]:
+        rows, columns = np.mgrid[0:height, 0:width]
+        phases, speeds = random.uniform(0, 6, 3), random.uniform(0.01, 0.3, (2, 3))
+        waves = np.sin(rows[..., None] * speeds[0] + columns[..., None] * speeds[1] + phases)
+        noisy = 127 + 90 * waves + random.normal(0, 20, (height, width, 3))
+        images.append(Image.fromarray(noisy.clip(0, 255).astype(np.uint8)))
+    return images

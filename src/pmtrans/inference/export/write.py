@@ -1,0 +1,62 @@
+"""One exported file: written under a temporary name, checked, and only then given its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+
+from pmtrans.errors import ModelError, RunError, one_line
+from pmtrans.inference.export.onnx_file import OnnxModel, quantise_onnx, require_onnx, write_onnx
+from pmtrans.inference.export.parity import Parity, Runtime, measure_parity, require_parity
+from pmtrans.inference.export.program import TorchProgram, write_program
+from pmtrans.inference.model_folder import TrainedModel
+from pmtrans.run.files import write_atomically
+
+Format = Literal["onnx", "torch"]
+TOLERANCE = 1e-4  # largest difference of a probability in float32
+INT8_TOLERANCE = 0.1  # 8-bit weights do change answers: sure ones must stay
+
+
+def export_model(
+    trained: TrainedModel,
+    out: Path,
+    format: Format,
+    images: Sequence[Image.Image],
+    with_preprocessing: bool = False,
+    int8: bool = False,
+    tolerance: float | None = None,
+) -> Parity:
+    """Write ``out`` and return how it compares on ``images``; a mismatch raises and leaves no file."""
+    if int8 and format != "onnx":
+        raise ModelError("8-bit weights are for ONNX: use --format onnx with --int8.")
+    if out.is_dir():
+        raise RunError(f"{one_line(out)!r} is a folder: give --out a file.")
+    if format == "onnx":
+        require_onnx()
+    parities: list[Parity] = []
+
+    def write(path: Path) -> None:
+        if int8:
+            plain = path.with_name(f"{path.name}.float")
+            try:
+                write_onnx(plain, trained, with_preprocessing)
+                quantise_onnx(plain, path)
+            finally:
+                plain.unlink(missing_ok=True)
+        elif format == "onnx":
+            write_onnx(path, trained, with_preprocessing)
+        else:
+            write_program(path, trained, with_preprocessing)
+        runtime: Runtime = OnnxModel(path) if format == "onnx" else TorchProgram(path)
+        parity = measure_parity(trained, runtime, images, with_preprocessing)
+        require_parity(parity, tolerance or (INT8_TOLERANCE if int8 else TOLERANCE))
+        parities.append(parity)
+
+    try:
+        write_atomically(out, write)
+    except OSError as error:
+        raise RunError(f"{one_line(out)!r} cannot be written: {one_line(error.strerror or error)}.") from None
+    return parities[0]

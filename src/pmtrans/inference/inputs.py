@@ -1,0 +1,89 @@
+"""What a user points at, as one sequence of image paths in the order it was given."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, overload
+
+from pmtrans.data.folders import list_images
+from pmtrans.data.image import is_image_name
+from pmtrans.data.lists import read_list
+from pmtrans.data.locate import locate
+from pmtrans.data.read import LIST_SUFFIXES, TABLE_SUFFIXES
+from pmtrans.data.tables import read_table
+from pmtrans.errors import DataError, one_line
+
+
+class PathList(Sequence[str]):
+    """Paths in one block of bytes: a million of them cost little, and loader processes share the block.
+
+    (A list of strings is copied page by page into each process as soon as it counts references.)
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        block, ends = bytearray(), array("q", [0])
+        for path in paths:
+            block += os.fsencode(path)
+            ends.append(len(block))
+        self._block, self._ends = bytes(block), ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> PathList: ...
+    def __getitem__(self, index: int | slice) -> str | PathList:
+        if isinstance(index, slice):
+            return PathList(self[i] for i in range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        return os.fsdecode(self._block[self._ends[index] : self._ends[index + 1]])
+
+
+def gather(given: Sequence[str], standard_input: IO[bytes], root: str | None = None) -> PathList:
+    """Folders (sorted, at any depth), images, list files, tables, and ``-`` for paths on standard input.
+
+    An image that is not there stays in: it gets a row that says so. Nothing at all is an error.
+    """
+    paths = PathList(path for name in given for path in _paths_of(name, standard_input, root))
+    if not len(paths):
+        raise DataError(f"{one_line(', '.join(given))}: no image there")
+    return paths
+
+
+def _paths_of(name: str, standard_input: IO[bytes], root: str | None) -> Iterator[str]:
+    path, suffix = Path(name), Path(name).suffix.lower()
+    if name == "-":
+        yield from _lines(standard_input)
+    elif path.is_dir():
+        found = list_images(path)
+        if not found:
+            raise DataError(f"{one_line(name)}: no image in this folder (nor below it)")
+        yield from found
+    elif suffix in LIST_SUFFIXES + TABLE_SUFFIXES and path.exists():
+        rows = (
+            read_list(path, labels_required=False)
+            if suffix in LIST_SUFFIXES
+            else read_table(path, labels_required=False, path_column=None, label_column=None)
+        )
+        yield from locate([row.path for row in rows], path, root)
+    elif path.exists() or is_image_name(name):
+        yield name
+    else:
+        raise DataError(f"{one_line(name)}: there is no such folder or file")
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str]:
+    """A path per line, or per NUL as ``find -print0`` writes them, where a name may hold line breaks."""
+    data = stream.read()
+    separator = b"\0" if b"\0" in data else b"\n"
+    for entry in data.split(separator):
+        line = entry if separator == b"\0" else entry.rstrip(b"\r")
+        if line:
+            yield os.fsdecode(line)

@@ -1,0 +1,104 @@
+"""Partial results beside the output, so that a call that was killed goes on where it stopped.
+
+``.NAME.partial/`` holds one JSON row per finished image. A call takes it over only if model, images and settings
+are the same, and only up to a whole batch: in a batch of another size the last bits of a probability could differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pmtrans.errors import RunError, one_line
+from pmtrans.run.files import write_json
+from pmtrans.run.lock import run_lock
+
+Row = dict[str, Any]
+
+
+class Journal:
+    """Rows of one call, appended batch by batch."""
+
+    def __init__(self, folder: Path, done: int) -> None:
+        self.folder = folder
+        self.done = done
+        self._rows = folder / "rows.jsonl"
+        self._file = self._rows.open("ab")
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Handed to the operating system at once: a killed process loses nothing that was appended."""
+        lines = [json.dumps(row).encode() + b"\n" for row in rows]
+        self._file.write(b"".join(lines))
+        self._file.flush()
+        self.done += len(lines)
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, from the disk, one at a time."""
+        with self._rows.open("rb") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def open_journal(out: Path, identity: str, batch_size: int) -> Iterator[Journal]:
+    """The journal of ``out``, continued if it has the same identity; kept if the block is left by an exception."""
+    folder = out.with_name(f".{out.name}.partial")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{one_line(out.parent)!r} cannot be written: {error.strerror}.") from None
+    with run_lock(folder):
+        known = folder / "identity.json"
+        if not known.is_file() or _identity(known) != identity:
+            (folder / "rows.jsonl").write_bytes(b"")
+            write_json(known, {"identity": identity})
+        journal = Journal(folder, _cut_to_whole_batches(folder / "rows.jsonl", batch_size))
+        try:
+            yield journal
+        finally:
+            journal.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def identity_of(weights: Path, paths: Sequence[str], settings: dict[str, Any]) -> str:
+    """A fingerprint of everything that the rows depend on, the content of the images excepted."""
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
+    for file in (weights / "config.json", weights / "model.safetensors"):
+        with file.open("rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+    for path in paths:
+        digest.update(os.fsencode(path) + b"\0")
+    return digest.hexdigest()
+
+
+def _identity(known: Path) -> str | None:
+    try:
+        return str(json.loads(known.read_bytes())["identity"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _cut_to_whole_batches(rows: Path, batch_size: int) -> int:
+    """How many rows are kept; a torn last line, and what is beyond the last whole batch, is cut off."""
+    keep = position = lines = done = 0
+    with rows.open("ab+") as file:
+        file.seek(0)
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            position += len(line)
+            lines += 1
+            if lines % batch_size == 0:
+                keep, done = position, lines
+        file.truncate(keep)
+    return done

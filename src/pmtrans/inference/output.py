@@ -1,0 +1,105 @@
+"""Rows of predictions as CSV, JSON lines or Parquet: a row at a time, whatever their number."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from pmtrans.errors import DataError, one_line
+from pmtrans.inference.prediction import Prediction
+
+Row = dict[str, Any]
+_GROUP = 10_000  # rows of a Parquet row group
+
+
+def columns(top: int) -> list[str]:
+    """``path,class,probability,entropy,abstain,error``, then the classes after the first."""
+    more = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
+    return ["path", "class", "probability", "entropy", "abstain", "error", *more]
+
+
+def as_row(prediction: Prediction, top: int) -> Row:
+    """One prediction under the names of the columns; numbers to six digits, more would only pretend."""
+    row: Row = dict.fromkeys(columns(top))
+    row |= {
+        "path": prediction.path,
+        "class": prediction.label,
+        "probability": _rounded(prediction.probability),
+        "entropy": _rounded(prediction.entropy),
+        "abstain": prediction.abstain,
+        "error": prediction.error,
+    }
+    for rank, (name, probability) in enumerate(prediction.top(top)[1:], start=2):
+        row |= {f"class_{rank}": name, f"probability_{rank}": _rounded(probability)}
+    return row
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def writer_for(out: Path) -> Callable[[Path, Iterable[Row], list[str]], None]:
+    """How a file with this ending is written; a missing extra is said now, not after an hour of predictions."""
+    suffix = out.suffix.lower()
+    if suffix not in _WRITERS:
+        raise DataError(f"{one_line(out)}: the ending says the format, and {suffix!r} is none of {', '.join(_WRITERS)}")
+    if suffix in (".parquet", ".pq"):
+        _parquet(out)
+    return _WRITERS[suffix]
+
+
+class CsvWriter:
+    """Rows to an open text file, the header first."""
+
+    def __init__(self, file: IO[str], names: list[str]) -> None:
+        self._writer = csv.DictWriter(file, names, lineterminator="\n")
+        self._writer.writeheader()
+
+    def write(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._writer.writerow(row | {"abstain": str(row["abstain"]).lower()})
+
+
+def _write_csv(path: Path, rows: Iterable[Row], names: list[str]) -> None:
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        CsvWriter(file, names).write(rows)
+
+
+def _write_json_lines(path: Path, rows: Iterable[Row], names: list[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")  # ASCII: a name that is not UTF-8 comes through
+
+
+def _write_parquet(path: Path, rows: Iterable[Row], names: list[str]) -> None:
+    pyarrow, parquet = _parquet(path)
+    kinds = {"probability": pyarrow.float64(), "entropy": pyarrow.float64(), "abstain": pyarrow.bool_()}
+    schema = pyarrow.schema([(name, kinds.get(name.split("_")[0], pyarrow.string())) for name in names])
+    remaining = iter(rows)
+    with parquet.ParquetWriter(path, schema) as writer:
+        while group := list(itertools.islice(remaining, _GROUP)):
+            for row in group:  # Parquet's strings are UTF-8
+                row["path"] = row["path"].encode("utf-8", "backslashreplace").decode()
+            writer.write_table(pyarrow.Table.from_pylist(group, schema))
+
+
+def _parquet(path: Path) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(f"{one_line(path)}: Parquet needs an extra: pip install 'pmtrans[parquet]'") from None
+    return pyarrow, parquet
+
+
+_WRITERS = {
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+    ".ndjson": _write_json_lines,
+    ".parquet": _write_parquet,
+    ".pq": _write_parquet,
+}

@@ -1,0 +1,78 @@
+"""Distances between two sets of features by kernels: MMD, and the contrastive domain discrepancy of CAN.
+
+Shapes: S source and T target images, F features, K classes. Labels of -1 belong to no class.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pmtrans.losses.precision import float32_losses
+
+
+def squared_distances(one_NF: Tensor, other_MF: Tensor) -> Tensor:
+    """||a - b||^2 for every pair; centred first, so that the expanded square loses no digits far from the origin."""
+    centre_F = one_NF.detach().mean(0)
+    one_NF, other_MF = one_NF - centre_F, other_MF - centre_F
+    squares_NM = one_NF.square().sum(1)[:, None] + other_MF.square().sum(1)[None, :]
+    return (squares_NM - 2 * one_NF @ other_MF.T).clamp_min(0)
+
+
+def gaussian_kernel(features_NF: Tensor, count: int = 1, factor: float = 2.0) -> Tensor:
+    """Sum of ``count`` Gaussians exp(-d^2 / h) of all pairs, N x N (Long et al., DAN, ICML 2015).
+
+    The middle bandwidth h is the mean squared distance of distinct pairs, a number and not something to train; the
+    others are ``factor`` apart.
+    """
+    distances_NN = squared_distances(features_NF, features_NF)
+    pairs = max(1, len(features_NF) * (len(features_NF) - 1))
+    bandwidth = (distances_NN.detach().sum() / pairs).clamp_min(1e-12)
+    scales = [factor ** (number - count // 2) for number in range(count)]
+    return torch.stack([torch.exp(-distances_NN / (bandwidth * scale)) for scale in scales]).sum(0)
+
+
+@float32_losses
+def maximum_mean_discrepancy(source_SF: Tensor, target_TF: Tensor, count: int = 5, factor: float = 2.0) -> Tensor:
+    """MMD^2 = mean k(s, s') + mean k(t, t') - 2 mean k(s, t), all pairs (Gretton et al., JMLR 2012)."""
+    kernel_NN = gaussian_kernel(torch.cat([source_SF, target_TF]), count, factor)
+    size = len(source_SF)
+    within = kernel_NN[:size, :size].mean() + kernel_NN[size:, size:].mean()
+    return within - 2 * kernel_NN[:size, size:].mean()
+
+
+@float32_losses
+def contrastive_domain_discrepancy(
+    source_SF: Tensor,
+    target_TF: Tensor,
+    source_labels_S: Tensor,
+    target_labels_T: Tensor,
+    classes: int,
+    count: int = 5,
+    factor: float = 2.0,
+) -> Tensor:
+    """CDD = mean_c D(c, c) - mean_{c != c'} D(c, c'), D(c, c') the MMD^2 of source class c and target class c'.
+
+    Kang et al., CAN, CVPR 2019, Eq. "CDD", over the classes that both sides have; one bandwidth for all pairs of
+    classes. 0 when there is no such class.
+    """
+    kernel_NN = gaussian_kernel(torch.cat([source_SF, target_TF]), count, factor)
+    size = len(source_SF)
+    numbers_K = torch.arange(classes, device=source_SF.device)
+    member_SK = (source_labels_S[:, None] == numbers_K).float()
+    member_TK = (target_labels_T[:, None] == numbers_K).float()
+    share_SK = member_SK / member_SK.sum(0).clamp_min(1)  # columns sum to 1: products with them are class means
+    share_TK = member_TK / member_TK.sum(0).clamp_min(1)
+
+    source_K = ((kernel_NN[:size, :size] @ share_SK) * share_SK).sum(0)  # e1
+    target_K = ((kernel_NN[size:, size:] @ share_TK) * share_TK).sum(0)  # e2
+    across_KK = share_SK.T @ kernel_NN[:size, size:] @ share_TK  # e3
+    discrepancy_KK = source_K[:, None] + target_K[None, :] - 2 * across_KK
+
+    shared_K = (member_SK.sum(0) > 0) & (member_TK.sum(0) > 0)
+    both_KK = (shared_K[:, None] & shared_K[None, :]).float()
+    same_KK = torch.eye(classes, device=source_SF.device) * both_KK
+    other_KK = both_KK - same_KK
+    intra = (discrepancy_KK * same_KK).sum() / same_KK.sum().clamp_min(1)
+    inter = (discrepancy_KK * other_KK).sum() / other_KK.sum().clamp_min(1)
+    return intra - inter

@@ -1,0 +1,114 @@
+"""CGDM (Du et al., Cross-Domain Gradient Discrepancy Minimization for Unsupervised Domain Adaptation, CVPR 2021).
+
+The three steps of MCD; in step C the features also make the gradients that source and pseudo-labelled target images
+give to the classifiers point the same way: L_GD = 1 - cos(g^s, g^t).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from pmtrans.data.batch import Batch
+from pmtrans.losses.precision import float32_losses
+from pmtrans.methods.mcd import MCD, Logits, MCDOptions
+from pmtrans.methods.method import Context, Moment, Sizes
+from pmtrans.methods.parts.entropy import entropy_weights, mutual_information
+from pmtrans.methods.parts.warmup import first_step
+from pmtrans.model import Model
+from pmtrans.pseudo_labels import kmeans_pseudo_labels
+
+
+class CGDMOptions(MCDOptions):
+    """Switches of CGDM."""
+
+    gradient_weight: float = Field(0.01, ge=0, description="weight of the gradient discrepancy")
+    entropy_weight: float = Field(0.01, ge=0, description="weight of the target's mean entropy minus that of the mean")
+    pseudo_label_weight: float = Field(0.01, ge=0, description="weight of the cross entropy on pseudo labels")
+    warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps that are source-only before the game")
+    refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
+
+
+@float32_losses
+def weighted_cross_entropy(logits_BK: Tensor, labels_B: Tensor) -> Tensor:
+    """mean w CE, w = 1 + exp(-H) scaled to a mean of 1: certain images weigh more."""
+    return (entropy_weights(logits_BK) * F.cross_entropy(logits_BK, labels_B, reduction="none")).mean()
+
+
+def gradient_discrepancy(source_loss: Tensor, target_loss: Tensor, classifier: nn.Module) -> Tensor:
+    """1 - cos between the two losses' gradients, mean over the classifier's parameters; differentiable itself."""
+    parameters = list(classifier.parameters())
+    source, target = (torch.autograd.grad(x, parameters, create_graph=True) for x in (source_loss, target_loss))
+    cosines = [F.cosine_similarity(s.flatten(), t.flatten(), dim=0) for s, t in zip(source, target, strict=True)]
+    return 1 - torch.stack(cosines).mean()
+
+
+class CGDM(MCD):
+    """A: L_cls + L_E + L_pseudo. B: L_cls - L_dis + L_E (C1, C2). C: L_dis + L_E + L_GD (F)."""
+
+    title = "CGDM"
+    paper = "Cross-Domain Gradient Discrepancy Minimization for Unsupervised Domain Adaptation, CVPR 2021"
+    year = 2021
+    needs = "three kinds of steps of 2B, 2 + repeats per batch; a second classifier; one pass over the target per epoch"
+
+    options: CGDMOptions
+    pseudo_labels_M: Tensor
+
+    def __init__(self, model: Model, options: CGDMOptions, sizes: Sizes) -> None:
+        super().__init__(model, options, sizes)
+        self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
+
+    def before_step(self, moment: Moment, context: Context) -> None:
+        super().before_step(moment, context)
+        first = first_step(moment, self.options.warmup)
+        refresh = self.options.refresh_steps
+        due = moment.starts_epoch if refresh is None else moment.step % refresh == 0
+        if moment.step == first or (due and moment.step > first):
+            target = context.target_pass()
+            second_MK = self._second(target.features_MF)
+            probabilities_MK = (target.logits_MK.float() + second_MK).softmax(1)
+            self.pseudo_labels_M.copy_(kmeans_pseudo_labels(target.features_MF, probabilities_MK))
+
+    @torch.no_grad()
+    def _second(self, features_MF: Tensor) -> Tensor:
+        was_training = self.second_classifier.training
+        self.second_classifier.eval()
+        logits_MK: Tensor = self.second_classifier(features_MF).float()
+        self.second_classifier.train(was_training)
+        return logits_MK
+
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        if moment.step < first_step(moment, self.options.warmup):
+            loss = self.classification(self.classify(self.model.backbone(batch.source_images)), batch)
+            return {"loss": loss, "classification": loss.detach()}
+        with torch.set_grad_enabled(moment.phase != "classifiers"):  # step B leaves the features as they are
+            features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
+        f_s, f_t = features.chunk(2)
+        source, target = self.classify(f_s), self.classify(f_t)
+        entropy = -self.options.entropy_weight * (mutual_information(target[0]) + mutual_information(target[1]))
+        pseudo_labels = self.pseudo_labels_M[batch.target_index]
+        if moment.phase == "source":
+            classification = self.classification(source, batch)
+            loss = classification + entropy + self.options.pseudo_label_weight * self.pseudo(target, pseudo_labels)
+            return {"loss": loss, "classification": classification.detach()}
+        discrepancy = self.discrepancy(*target)
+        if moment.phase == "classifiers":
+            loss = self.classification(source, batch) - discrepancy + entropy
+            return {"loss": loss, "discrepancy_before": discrepancy.detach()}
+        gradients = self.gradients(source, target, batch.source_labels, pseudo_labels)
+        loss = discrepancy + entropy + self.options.gradient_weight * gradients
+        return {"loss": loss, "discrepancy": discrepancy.detach(), "gradient_discrepancy": gradients.detach()}
+
+    def pseudo(self, target: Logits, pseudo_labels: Tensor) -> Tensor:
+        return weighted_cross_entropy(target[0], pseudo_labels) + weighted_cross_entropy(target[1], pseudo_labels)
+
+    def gradients(self, source: Logits, target: Logits, labels: Tensor, pseudo_labels: Tensor) -> Tensor:
+        """L_GD, mean of the two classifiers."""
+        classifiers = (self.model.head, self.second_classifier)
+        parts = [
+            gradient_discrepancy(F.cross_entropy(s.float(), labels), weighted_cross_entropy(t, pseudo_labels), module)
+            for s, t, module in zip(source, target, classifiers, strict=True)
+        ]
+        return (parts[0] + parts[1]) / 2

@@ -1,0 +1,68 @@
+"""CKB (Luo and Ren, Conditional Bures Metric for Domain Adaptation, CVPR 2021).
+
+L = CE_s + weight d^2_CKB + entropy_weight H(target): the covariance operators of features given labels are brought
+together in the Bures geometry, so that classes are aligned and not only domains; optionally MMD on the labels.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from pmtrans.data.batch import Batch
+from pmtrans.losses import classification_loss
+from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
+from pmtrans.losses.kernels import maximum_mean_discrepancy
+from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
+from pmtrans.methods.parts.entropy import entropy
+from pmtrans.model import Model
+
+
+class CKBOptions(ClassifierOptions):
+    """Switches of CKB."""
+
+    weight: float = Field(1.0, ge=0, description="weight of the conditional kernel Bures distance")
+    start: float = Field(0.1, ge=0, le=1, description="share of the steps before the distance counts")
+    epsilon: float = Field(1e-2, gt=0, description="regulariser of the conditional operators")
+    entropy_weight: float = Field(0.05, ge=0, description="weight of the target entropy")
+    entropy_start: float = Field(0.2, ge=0, le=1, description="share of the steps before the entropy counts")
+    label_mmd: float = Field(0.0, ge=0, description="weight of MMD between labels and predictions (CKB+MMD)")
+
+
+class CKB(Method):
+    """Target labels are the soft predictions. Starts are shares of the training where the paper has epochs."""
+
+    title = "CKB"
+    paper = "Conditional Bures Metric for Domain Adaptation, CVPR 2021"
+    year = 2021
+    needs = "one pass of 2B; Cholesky and singular values of B x B matrices"
+
+    def __init__(self, model: Model, options: CKBOptions, sizes: Sizes) -> None:
+        super().__init__(model)
+        self.options = options
+
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        images = torch.cat([batch.source_images, batch.target_images])
+        features_2BF, logits_2BK = self.model.features_and_logits(images)
+        features_s, features_t = features_2BF.chunk(2)
+        logits_s, logits_t = logits_2BK.chunk(2)
+        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        parts = {"classification": classification.detach()}
+        loss = classification
+        if moment.progress >= self.options.start:
+            labels_s = F.one_hot(batch.source_labels, self.model.classes).float()
+            labels_t = logits_t.float().softmax(1)
+            bures = conditional_kernel_bures_loss(features_s, features_t, labels_s, labels_t, self.options.epsilon)
+            loss = loss + self.options.weight * bures
+            parts["bures"] = bures.detach()
+            if self.options.label_mmd > 0:
+                mmd = maximum_mean_discrepancy(labels_s, labels_t, count=1)
+                loss = loss + self.options.label_mmd * mmd
+                parts["label_mmd"] = mmd.detach()
+        if moment.progress >= self.options.entropy_start:
+            uncertainty = entropy(logits_t).mean()
+            loss = loss + self.options.entropy_weight * uncertainty
+            parts["entropy"] = uncertainty.detach()
+        return {"loss": loss, **parts}

@@ -1,0 +1,59 @@
+"""DANN (Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016).
+
+A discriminator D tells source from target features; behind a reversed gradient the features confuse it.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from pmtrans.data.batch import Batch
+from pmtrans.losses import classification_loss
+from pmtrans.losses.domain_adversarial import domain_adversarial_loss
+from pmtrans.methods.method import Method, Moment, Player, Sizes, named
+from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.warmup import GameOptions
+from pmtrans.model import Model
+
+
+class DANNOptions(GameOptions):
+    """Switches of DANN."""
+
+    weight: float = Field(1.0, ge=0, description="weight of the domain loss")
+    hidden: int = Field(1024, ge=1, description="width of the discriminator")
+    reversal_steps: int | None = Field(None, ge=1, description="steps the reversal ramps up over; null: the training")
+
+
+class DANN(Method):
+    """L = L_cls + weight L_d(D(R(f))): R reverses gradients, so D descends on L_d and F ascends."""
+
+    title = "DANN"
+    paper = "Domain-Adversarial Training of Neural Networks, JMLR 2016"
+    year = 2016
+    needs = "one pass of 2B; a discriminator"
+
+    def __init__(self, model: Model, options: DANNOptions, sizes: Sizes) -> None:
+        super().__init__(model)
+        self.options = options
+        self.discriminator = Discriminator(model.backbone.features, options.hidden)
+
+    def players(self, head_ratio: float) -> list[Player]:
+        discriminator = Player("discriminator", named(self.discriminator, "discriminator"), head_ratio)
+        return [*super().players(head_ratio), discriminator]
+
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
+        classification = classification_loss(
+            self.model.head(features[: len(batch.source_labels)]), batch.source_labels, self.options.label_smoothing
+        )
+        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps, self.options.warmup)
+        d_s, d_t = self.discriminator(reverse_gradient(features, strength)).chunk(2)
+        domain = domain_adversarial_loss(d_s, d_t)
+        return {
+            "loss": classification + self.options.weight * domain,
+            "classification": classification.detach(),
+            "domain": domain.detach(),
+        }

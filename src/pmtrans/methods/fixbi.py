@@ -1,0 +1,135 @@
+"""FixBi (Na et al., Bridging Domain Spaces for Unsupervised Domain Adaptation, CVPR 2021).
+
+Two networks look at two fixed mixtures of source and target, one dominated by each, and teach each other what they are
+sure of. Per network: L_fm + L_sp, and from ``matching`` on + L_bim + L_cr.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from pmtrans.data.batch import Batch
+from pmtrans.losses import classification_loss
+from pmtrans.losses.margin_disparity import log_complement
+from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Player, Sizes, named
+from pmtrans.model import Model
+
+
+class FixBiOptions(ClassifierOptions):
+    """Switches of FixBi."""
+
+    source_ratio: float = Field(0.7, gt=0, lt=1, description="source weight in the source-dominant mixture")
+    target_ratio: float = Field(0.3, gt=0, lt=1, description="source weight in the target-dominant mixture")
+    warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before both set out")
+    matching: float = Field(0.4, ge=0, le=1, description="share of the steps before the two teach each other")
+    deviations: float = Field(2.0, ge=0, description="standard deviations below the mean where confidence ends")
+    temperature: float = Field(5.0, gt=0, description="first temperature of self-penalisation; it is learned")
+
+
+@dataclass
+class View:
+    """What one network says in one step: target and mixed logits, its own labels, and where it is sure of them."""
+
+    target_BK: Tensor
+    mixed_BK: Tensor
+    middle_BK: Tensor  # of the half-half mixture; empty before matching starts
+    labels_B: Tensor
+    sure_B: Tensor
+
+
+class FixBi(Method):
+    """``model``, the one that is shipped, is the target-dominant network: it lives nearest to the target.
+
+    The authors average both at test time and start from an adversarially trained model; here a source-only warm-up
+    precedes, after which the source-dominant network begins as a copy.
+    """
+
+    title = "FixBi"
+    paper = "FixBi: Bridging Domain Spaces for Unsupervised Domain Adaptation, CVPR 2021"
+    year = 2021
+    needs = "a second network; one pass of 3B through each (2B before matching)"
+
+    def __init__(self, model: Model, options: FixBiOptions, sizes: Sizes) -> None:
+        super().__init__(model)
+        self.options = options
+        self.source_model = copy.deepcopy(model)
+        self.temperatures = nn.Parameter(torch.full((2,), options.temperature))
+
+    def players(self, head_ratio: float) -> list[Player]:
+        backbone, head = self.source_model.backbone, self.source_model.head
+        return [
+            *super().players(head_ratio),
+            Player("source_feature_extractor", named(backbone, "source_model.backbone")),
+            Player("source_classifier", named(head, "source_model.head"), ratio=head_ratio),
+            Player("temperatures", (("temperatures", self.temperatures),), ratio=head_ratio, decays=False),
+        ]
+
+    def first_step(self, moment: Moment) -> int:
+        """Where the warm-up ends."""
+        return round(self.options.warmup * moment.steps)
+
+    def before_step(self, moment: Moment, context: Context) -> None:
+        if moment.step == self.first_step(moment):
+            self.source_model.load_state_dict(self.model.state_dict())
+
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        if moment.step < self.first_step(moment):
+            loss = classification_loss(
+                self.model(batch.source_images), batch.source_labels, self.options.label_smoothing
+            )
+            return {"loss": loss, "classification": loss.detach()}
+        matching = moment.progress >= self.options.matching
+        target = self._look(self.model, self.options.target_ratio, batch, matching)
+        source = self._look(self.source_model, self.options.source_ratio, batch, matching)
+        parts = {
+            "fixed_ratio_mixup": self._mixup(target, self.options.target_ratio, batch)
+            + self._mixup(source, self.options.source_ratio, batch),
+            "self_penalisation": _self_penalisation(target, self.temperatures[0])
+            + _self_penalisation(source, self.temperatures[1]),
+        }
+        if matching:
+            parts["bidirectional_matching"] = _matching(target, source) + _matching(source, target)
+            parts["consistency"] = _consistency(target, source)
+        return {"loss": torch.stack(list(parts.values())).sum(), **{k: v.detach() for k, v in parts.items()}}
+
+    def _look(self, model: Model, ratio: float, batch: Batch, matching: bool) -> View:
+        """One pass over the target, the network's own mixture and, for consistency, the mixture half way."""
+        source, target = batch.source_images, batch.target_images
+        images = [target, ratio * source + (1 - ratio) * target]
+        if matching:
+            images.append((source + target) / 2)
+        target_BK, mixed_BK, *middle = model(torch.cat(images)).float().split(len(target))
+        confidence_B, labels_B = target_BK.detach().softmax(1).max(1)
+        threshold = confidence_B.mean() - self.options.deviations * confidence_B.std(unbiased=False)
+        sure_B = confidence_B >= threshold
+        return View(target_BK, mixed_BK, middle[0] if middle else target_BK[:0], labels_B, sure_B)
+
+    def _mixup(self, view: View, ratio: float, batch: Batch) -> Tensor:
+        """L_fm = ratio CE(mixed, y_s) + (1 - ratio) CE(mixed, own pseudo label)."""
+        by_source = classification_loss(view.mixed_BK, batch.source_labels, smoothing=0.0)
+        return ratio * by_source + (1 - ratio) * classification_loss(view.mixed_BK, view.labels_B, smoothing=0.0)
+
+
+def _self_penalisation(view: View, temperature: Tensor) -> Tensor:
+    """L_sp = mean of -log(1 - p_label(z / T)) where the network is not sure."""
+    return _mean(-log_complement(view.target_BK / temperature, view.labels_B), ~view.sure_B)
+
+
+def _matching(student: View, teacher: View) -> Tensor:
+    """L_bim: the student takes over the labels that the teacher is sure of."""
+    return _mean(F.cross_entropy(student.target_BK, teacher.labels_B, reduction="none"), teacher.sure_B)
+
+
+def _consistency(one: View, other: View) -> Tensor:
+    """L_cr = mean_i ||p_i - q_i||^2 on the mixture half way."""
+    return (one.middle_BK.softmax(1) - other.middle_BK.softmax(1)).square().sum(1).mean()
+
+
+def _mean(values_B: Tensor, where_B: Tensor) -> Tensor:
+    return (values_B * where_B).sum() / where_B.sum().clamp_min(1)

@@ -1,0 +1,132 @@
+"""ILA-DA (Sharma, Kalluri, Chandraker: Instance Level Affinity-Based Transfer, CVPR 2021).
+
+L = CE_s + L_adv + weight L_msc: on top of a domain adversary, each source image is drawn to the target images that a
+vote of source neighbours gives its class, and pushed from the others. Batches hold several source images of a class,
+so that there is somebody to vote. N source images.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from pmtrans.data.batch import Batch
+from pmtrans.losses import classification_loss
+from pmtrans.losses.domain_adversarial import domain_adversarial_loss
+from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
+from pmtrans.methods.cdan import CDANOptions, OuterProduct, RandomSketch
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.parts.class_runs import paired_runs
+from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.parts.entropy import entropy_weights
+from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.model import Model
+
+
+class ILAOptions(CDANOptions):
+    """Switches of ILA-DA."""
+
+    adversary: Literal["dann", "cdan"] = Field("cdan", description="what the discriminator sees: features, or T(f, g)")
+    contrastive_weight: float = Field(1.0, ge=0, description="weight of the multi-sample contrastive loss")
+    start: float = Field(0.1, ge=0, le=1, description="share of the steps before the contrastive loss counts")
+    neighbours: int = Field(3, ge=1, description="source neighbours that vote for a target label")
+    kept: float = Field(0.8, gt=0, le=1, description="share of a batch's targets that are trusted")
+    images_per_class: int = Field(4, ge=1, description="source images of one class that come together")
+
+
+class FeaturesAlone(nn.Module):
+    """T(f, g) = f: the discriminator of DANN."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.width = features
+
+    def forward(self, features_BF: Tensor, predictions_BK: Tensor) -> Tensor:
+        return features_BF
+
+
+class ILA(Method):
+    """L_msc beside the adversary of DANN or CDAN(+E). Distances are taken on the backbone's features, no bottleneck."""
+
+    title = "ILA-DA"
+    paper = "Instance Level Affinity-Based Transfer for Unsupervised Domain Adaptation, CVPR 2021"
+    year = 2021
+    needs = "one pass of 2B, a discriminator, distances of B x B; one pass over the source at the start"
+    chooses_pairs = True
+
+    source_labels_N: Tensor
+    pairs_P2: Tensor
+    order_seed: Tensor
+
+    def __init__(self, model: Model, options: ILAOptions, sizes: Sizes) -> None:
+        super().__init__(model)
+        self.options = options
+        self.conditioning = _conditioning(options, model.backbone.features, sizes.classes)
+        self.discriminator = Discriminator(self.conditioning.width, options.hidden)
+        pairs = max(sizes.source_images, sizes.target_images)  # an epoch's
+        self.register_buffer("source_labels_N", torch.full((sizes.source_images,), -1))
+        self.register_buffer("pairs_P2", torch.zeros(pairs, 2, dtype=torch.long))
+        self.register_buffer("order_seed", torch.randint(2**31, ()))
+        self.target_images = sizes.target_images
+
+    def players(self, head_ratio: float) -> list[Player]:
+        return [
+            *super().players(head_ratio),
+            Player("discriminator", named(self.discriminator, "discriminator"), ratio=head_ratio),
+        ]
+
+    def choose_pairs(self, moment: Moment, context: Context) -> Tensor:
+        if moment.step == 0:
+            assert context.source_pass is not None, "ILA-DA needs the source's labels"
+            self.source_labels_N.copy_(context.source_pass().labels_N)
+        if moment.starts_epoch:
+            generator = torch.Generator().manual_seed(int(self.order_seed) + moment.step)
+            unlabelled_M = torch.full((self.target_images,), -1)
+            run, pairs = self.options.images_per_class, len(self.pairs_P2)
+            self.pairs_P2.copy_(
+                paired_runs(self.source_labels_N, unlabelled_M, self.model.classes, run, pairs, generator)
+            )
+        return self.pairs_P2
+
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        images = torch.cat([batch.source_images, batch.target_images])
+        features_2BF, logits_2BK = self.model.features_and_logits(images)
+        features_s, features_t = features_2BF.chunk(2)
+        logits_s = logits_2BK.chunk(2)[0]
+        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        domain = self._domain(features_2BF, logits_2BK, moment)
+        loss = classification + self.options.weight * domain
+        parts = {"classification": classification.detach(), "domain": domain.detach()}
+        if moment.progress >= self.options.start:
+            contrastive = self._contrastive(features_s, features_t, batch.source_labels)
+            loss = loss + self.options.contrastive_weight * contrastive
+            parts["contrastive"] = contrastive.detach()
+        return {"loss": loss, **parts}
+
+    def _domain(self, features_2BF: Tensor, logits_2BK: Tensor, moment: Moment) -> Tensor:
+        """L_d(D(R(T(f, g)))), as DANN or CDAN has it."""
+        strength = reversal_coefficient(moment, ramp_steps=self.options.reversal_steps)
+        joint = self.conditioning(reverse_gradient(features_2BF, strength), logits_2BK.detach().softmax(1))
+        d_s, d_t = self.discriminator(joint).chunk(2)
+        z_s, z_t = logits_2BK.chunk(2)
+        weights = (entropy_weights(z_s), entropy_weights(z_t)) if self.options.entropy else (None, None)
+        return domain_adversarial_loss(d_s, d_t, *weights)
+
+    def _contrastive(self, features_s: Tensor, features_t: Tensor, labels_S: Tensor) -> Tensor:
+        """L_msc over the targets whose neighbours agree most."""
+        affinity_ST = affinity(features_s, features_t)
+        labels_T, ratio_T = neighbour_labels(affinity_ST, labels_S, self.model.classes, self.options.neighbours)
+        trusted = ratio_T.topk(max(1, round(self.options.kept * len(ratio_T)))).indices
+        kept_T = torch.zeros_like(labels_T, dtype=torch.bool).index_fill_(0, trusted, True)
+        return multi_sample_contrastive_loss(affinity_ST, labels_S, labels_T, kept_T)
+
+
+def _conditioning(options: ILAOptions, features: int, classes: int) -> FeaturesAlone | OuterProduct | RandomSketch:
+    if options.adversary == "dann":
+        return FeaturesAlone(features)
+    if features * classes <= options.largest_product:
+        return OuterProduct(features, classes)
+    return RandomSketch(features, classes, options.sketch)

@@ -1,0 +1,104 @@
+"""MCD (Saito et al., Maximum Classifier Discrepancy for Unsupervised Domain Adaptation, CVPR 2018).
+
+Three steps a batch: (A) both classifiers and the features on the source; (B) the classifiers disagree on the target as
+far as the source lets them; (C) the features move until they agree again, several times.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from pmtrans.backbones.head import create_head
+from pmtrans.data.batch import Batch
+from pmtrans.losses import classification_loss
+from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
+from pmtrans.losses.precision import float32_losses
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.parts.warmup import GameOptions, first_step
+from pmtrans.model import Model
+
+Logits = tuple[Tensor, Tensor]  # of the first and of the second classifier
+
+
+def three_steps(
+    classifiers: tuple[str, ...], features: tuple[str, ...], repeats: int
+) -> dict[str, tuple[str, ...] | None]:
+    """Who moves in the steps A, B and C; C is repeated."""
+    return {
+        "source": None,
+        "classifiers": classifiers,
+        **{f"features_{number}": features for number in range(1, repeats + 1)},
+    }
+
+
+class MCDOptions(GameOptions):
+    """Switches of MCD."""
+
+    repeats: int = Field(4, ge=1, description="times the features move per batch (step C)")
+    class_balance: float = Field(0.0, ge=0, description="weight of the class-balance term; 0.01 in the VisDA recipe")
+
+
+@float32_losses
+def class_balance_loss(logits_BK: Tensor) -> Tensor:
+    """-mean_k log of the batch's mean prediction: no class may be forgotten."""
+    return -logits_BK.softmax(1).mean(0).clamp_min(1e-6).log().mean()
+
+
+class MCD(Method):
+    """C1 and C2 are adversaries of F; C1 is the classifier that is kept."""
+
+    title = "MCD"
+    paper = "Maximum Classifier Discrepancy for Unsupervised Domain Adaptation, CVPR 2018"
+    year = 2018
+    needs = "three kinds of steps, 2 + repeats per batch; a second classifier"
+
+    def __init__(self, model: Model, options: MCDOptions, sizes: Sizes) -> None:
+        super().__init__(model)
+        self.options = options
+        self.second_classifier = create_head(options.head, model.backbone.features, sizes.classes)
+        self.steps = three_steps(("classifier", "second_classifier"), ("feature_extractor",), options.repeats)
+        self.phases = self.steps  # type: ignore[misc]  # how often step C is repeated is a switch
+
+    def players(self, head_ratio: float) -> list[Player]:
+        second = Player("second_classifier", named(self.second_classifier, "second_classifier"), head_ratio)
+        return [*super().players(head_ratio), second]
+
+    def before_step(self, moment: Moment, context: Context) -> None:
+        """Steps B and C are left out as long as the source is being learnt."""
+        playing = moment.step >= first_step(moment, self.options.warmup)
+        self.phases = self.steps if playing else {"source": None}  # type: ignore[misc]
+
+    def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
+        if moment.phase == "source":  # step A: min over F, C1, C2
+            source = self.classify(self.model.backbone(batch.source_images))
+            loss = classification = self.classification(source, batch)
+            if self.options.class_balance:
+                loss = loss + self.balance(self.classify(self.model.backbone(batch.target_images)))
+            return {"loss": loss, "classification": classification.detach()}
+        if moment.phase == "classifiers":  # step B: min over C1, C2
+            with torch.no_grad():
+                features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
+            f_s, f_t = features.chunk(2)
+            target = self.classify(f_t)
+            discrepancy = self.discrepancy(*target)
+            loss = self.classification(self.classify(f_s), batch) - discrepancy
+            if self.options.class_balance:
+                loss = loss + self.balance(target)
+            return {"loss": loss, "discrepancy_before": discrepancy.detach()}
+        discrepancy = self.discrepancy(*self.classify(self.model.backbone(batch.target_images)))
+        return {"loss": discrepancy, "discrepancy": discrepancy.detach()}  # step C: min over F
+
+    def classify(self, features_BF: Tensor) -> Logits:
+        return self.model.head(features_BF), self.second_classifier(features_BF)
+
+    def classification(self, logits: Logits, batch: Batch) -> Tensor:
+        first, second = (classification_loss(z, batch.source_labels, self.options.label_smoothing) for z in logits)
+        return first + second
+
+    def balance(self, logits: Logits) -> Tensor:
+        return self.options.class_balance * (class_balance_loss(logits[0]) + class_balance_loss(logits[1]))
+
+    def discrepancy(self, first_BK: Tensor, second_BK: Tensor) -> Tensor:
+        return classifier_discrepancy(first_BK, second_BK)

@@ -1,0 +1,33 @@
+"""Manifold Mixup (Verma et al., ICML 2019): Mixup of hidden states, before a random block of the transformer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pmtrans.backbones.backbone import Backbone, Encoding
+from pmtrans.backbones.blocks import before_block, check_growing_batch, transformer_blocks
+from pmtrans.mixing.mixup import Mixup
+
+
+class ManifoldMixup(Mixup):
+    """One ratio per pair; the block is drawn anew each step. Up to it the pass has 2B images, from there 3B."""
+
+    def check(self, backbone: Backbone) -> None:
+        check_growing_batch(backbone)
+
+    def encode(
+        self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, scored: int
+    ) -> tuple[Encoding, Tensor]:
+        blocks = transformer_blocks(backbone)
+        pairs = len(source_BND)
+        drawn_BN = self.ratios(pairs)
+        ratio_BN = drawn_BN if self.weighs == "source" else 1 - drawn_BN
+
+        def mix_hidden(hidden_2B: Tensor) -> Tensor:
+            source_B, target_B = hidden_2B.chunk(2)
+            weight_B = ratio_BN[:, 0].view(pairs, *[1] * (hidden_2B.ndim - 1)).to(hidden_2B.dtype)
+            return torch.cat([hidden_2B, torch.lerp(target_B, source_B, weight_B)])
+
+        with before_block(blocks[int(torch.randint(len(blocks), ()))], mix_hidden):
+            return backbone.encode(torch.cat([source_BND, target_BND]), scored), ratio_BN

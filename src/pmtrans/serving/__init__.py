@@ -1,0 +1,1 @@
+"""A small web application around a trained model."""

@@ -1,0 +1,115 @@
+"""The web application: ``POST /predict``, ``GET /health``, and a page to drop images on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Annotated
+
+from fastapi import FastAPI, File, Query, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
+
+import pmtrans
+from pmtrans.errors import one_line
+from pmtrans.inference.predictor import Predictor
+from pmtrans.serving.answers import Answers, Health, Problem, answer, as_text
+from pmtrans.serving.batching import Batcher
+from pmtrans.serving.limits import Limits
+from pmtrans.serving.safety import BodyLimit, SafeHeaders
+from pmtrans.serving.uploads import decode_upload
+
+_PROBLEMS = {
+    400: "the request is no multipart form",
+    413: "too many images, or too large",
+    415: "not an image, or a broken one",
+    422: "no images, or a wrong parameter",
+}
+Images = Annotated[list[UploadFile], File(description="image files")]
+Top = Annotated[int, Query(ge=1, le=1000, description="this many classes each")]
+Attention = Annotated[bool, Query(description="also where the model looked")]
+
+
+def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below: float = 0.0) -> FastAPI:
+    """The application around one loaded model; it keeps nothing of what it is sent."""
+    limits = limits or Limits()
+    trained = predictor.trained
+    batcher = Batcher(predictor, limits.batch, limits.wait_seconds)
+    decoders = ThreadPoolExecutor(os.cpu_count() or 1, "decode")  # also bounds how many images are open at once
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await batcher.start()
+        yield
+        await batcher.stop()
+        decoders.shutdown()
+
+    app = FastAPI(
+        title="pmtrans",
+        version=pmtrans.__version__,
+        description=f"{trained.backbone.name}, {len(trained.classes)} classes.",
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own page loads its scripts from the network
+        redoc_url=None,
+    )
+    app.add_middleware(BodyLimit, limit=limits.request_bytes)
+    app.add_middleware(SafeHeaders)
+    app.state.batcher = batcher
+    _speak_in_one_line(app)
+    _add_pages(app)
+
+    @app.post(
+        "/predict",
+        responses={code: {"model": Problem, "description": text} for code, text in _PROBLEMS.items()},
+        response_model_exclude_none=True,
+    )
+    async def predict(images: Images, top: Top = 5, attention: Attention = False) -> Answers:
+        """Classify images. If one of them cannot be read, the request fails and says which."""
+        if len(images) > limits.images:
+            raise HTTPException(413, f"{len(images)} images at once, {limits.images} allowed")
+        decode = asyncio.get_running_loop().run_in_executor
+        tensors = await asyncio.gather(
+            *(decode(decoders, decode_upload, upload, predictor.transform, trained.preprocessing, limits)
+              for upload in images)
+        )  # fmt: skip
+        rows = await asyncio.gather(*(batcher(tensor, attention) for tensor in tensors))
+        names = (upload.filename or "" for upload in images)
+        said = [answer(name, *row, trained, top, abstain_below) for name, row in zip(names, rows, strict=True)]
+        return Answers(predictions=said)
+
+    @app.get("/health")
+    async def health() -> Health:
+        """Whether the service can answer, and for which classes."""
+        classes = [as_text(name) for name in trained.classes]
+        return Health(version=pmtrans.__version__, backbone=trained.backbone.name, classes=classes)
+
+    return app
+
+
+def _speak_in_one_line(app: FastAPI) -> None:
+    """Every problem as ``{"detail": "one line"}``."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        hint = " (send image files as multipart form data in the field 'images')" if "images" in first["loc"] else ""
+        return JSONResponse({"detail": one_line(f"{where}: {first['msg']}{hint}")}, 422)
+
+
+def _add_pages(app: FastAPI) -> None:
+    """Two pages that load nothing from anywhere else."""
+    folder = resources.files("pmtrans.serving")
+    pages = {"/": "page.html", "/docs": "docs.html"}
+    for path, file in pages.items():
+        content = (folder / file).read_text(encoding="utf-8")
+
+        async def page(content: str = content) -> HTMLResponse:
+            return HTMLResponse(content)
+
+        app.add_api_route(path, page, include_in_schema=False)

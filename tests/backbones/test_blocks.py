@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pmtrans.backbones.blocks import before_block, check_growing_batch, transformer_blocks
+from pmtrans.backbones.create import create_backbone
+from pmtrans.errors import ModelError
+from pmtrans.model import Model
+
+FAMILIES = ["vit", "distilled", "registers", "rotary", "swin"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_images_that_join_before_any_block_come_out_like_those_that_were_there(
+    family: str, tiny: Callable[..., Model]
+) -> None:
+    backbone = tiny(family).backbone.eval()
+    images = torch.randn(2, 3, backbone.image_size, backbone.image_size)
+    plain = backbone(images)
+    blocks = transformer_blocks(backbone)
+    assert len(blocks) == 2
+    for block in blocks:
+        with before_block(block, lambda hidden: torch.cat([hidden, hidden.flip(0)])):
+            grown = backbone(images)
+        assert torch.allclose(grown, torch.cat([plain, plain.flip(0)]), atol=1e-5)
+    assert torch.equal(backbone(images), plain)  # nothing is left behind
+
+
+def test_the_change_acts_on_what_enters_the_block(tiny: Callable[..., Model]) -> None:
+    backbone = tiny("vit").backbone.eval()
+    tokens = backbone.embed(torch.randn(1, 3, 32, 32))
+    trunk = backbone.trunk
+    hidden = trunk.blocks[0](trunk.norm_pre(trunk._pos_embed(tokens)))
+    expected = trunk.forward_head(trunk.norm(trunk.blocks[1](2 * hidden)), pre_logits=True)
+    with before_block(transformer_blocks(backbone)[1], lambda states: 2 * states):
+        assert torch.allclose(backbone.encode(tokens, scored=0).features_BF, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_known_families_may_grow_their_batch(family: str, tiny: Callable[..., Model]) -> None:
+    backbone = tiny(family).backbone
+    check_growing_batch(backbone)
+    assert backbone.training
+
+
+@pytest.mark.parametrize(("name", "said"), [("pvt_v2_b0", "keeps its batch fixed"), ("pit_ti_224", "has no blocks")])
+def test_other_backbones_get_one_line(name: str, said: str) -> None:
+    backbone = create_backbone(name, "none", 64 if name == "pvt_v2_b0" else 224)
+    with pytest.raises(ModelError, match=said) as caught:
+        check_growing_batch(backbone)
+    assert "\n" not in str(caught.value)

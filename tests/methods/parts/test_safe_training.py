@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pmtrans.methods.method import Moment
+from pmtrans.methods.parts.safe_training import SafeTraining
+
+
+def predicting(classes: int) -> torch.Tensor:
+    """Logits of eight images of which ``classes`` different classes are predicted."""
+    return torch.eye(8)[torch.arange(8) % classes]
+
+
+def enter(safe: SafeTraining, record: list[int], period: int, first: int = 0) -> None:
+    for place, diversity in enumerate(record):
+        found = safe.record(predicting(diversity), Moment(first + place, 1000, 10), period)
+        assert float(found) == diversity
+
+
+def brute_force(previous: list[int], present: list[int], tolerance: float) -> bool:
+    """The record of the paper, split into 1, 2, ... 16 parts, the last part of the period before put in front."""
+    for level in range(5):
+        parts = [list(part) for part in np.array_split(present, 2**level)]
+        if previous:
+            parts = [list(np.array_split(previous, 2**level)[-1]), *parts]
+        means = [sum(part) / len(part) for part in parts]
+        if any(before - after > tolerance for before, after in itertools.pairwise(means)):
+            return True
+    return False
+
+
+def test_a_drop_is_found_at_any_level_as_in_the_paper() -> None:
+    drawn = random.Random(0)
+    verdicts = []
+    for _ in range(20):
+        top = drawn.randint(4, 8)
+        previous, present = ([drawn.randint(top - 1, top) for _ in range(32)] for _ in range(2))
+        if drawn.random() < 0.5:
+            begin = drawn.randint(0, 31)
+            present[begin:] = [value - drawn.randint(0, 2) for value in present[begin:]]
+        safe = SafeTraining([])
+        enter(safe, previous, 32)
+        assert bool(safe.dropped()) == brute_force([], previous, 1.0)
+        safe.watch(Moment(32, 1000, 10), 32, [])
+        enter(safe, present, 32, first=32)
+        verdicts.append(bool(safe.dropped()))
+        assert verdicts[-1] == brute_force(previous, present, 1.0)
+    assert len(set(verdicts)) == 2
+
+
+def test_a_period_shorter_than_its_parts_is_no_drop_by_itself() -> None:
+    safe = SafeTraining([])
+    enter(safe, [5, 5, 5], 3)
+    assert not bool(safe.dropped())
+
+
+def test_strength_rises_as_a_sine_and_stays_at_one() -> None:
+    safe = SafeTraining([])
+    for step, expected in [(0, 0), (5, math.sin(math.pi / 4)), (10, 1), (99, 1)]:
+        assert float(safe.strength(Moment(step, 100, 10), 10)) == pytest.approx(expected)
+
+
+def test_a_restore_brings_the_last_good_weights_back_and_starts_again() -> None:
+    layer = nn.Linear(2, 2)
+    safe = SafeTraining([layer])
+    safe.snapshot.requires_grad_(False)
+
+    def at(step: int) -> bool:
+        return safe.watch(Moment(step, 100, 10), 8, [layer])
+
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    enter(safe, [6] * 8, 8)
+    assert not at(8)  # all well: these weights are kept
+    with torch.no_grad():
+        layer.weight.fill_(2.0)  # the kept ones must not follow
+    enter(safe, [3] * 8, 8, first=8)
+    assert not at(12)  # not the end of a period
+    assert at(16)
+    assert layer.weight.unique().tolist() == [1.0]
+    assert layer.weight.requires_grad
+    assert (int(safe.begin), int(safe.stretch), int(safe.restores)) == (16, 1, 1)
+    assert float(safe.strength(Moment(16, 100, 10), 8)) == 0
+    enter(safe, [3, 3, 3, 3, 1, 1, 1, 1], 8, first=16)
+    assert at(24)  # T_r = 8 steps after the last: not less than T_r ago
+    assert int(safe.stretch) == 1
+    safe.stretch.fill_(2)
+    enter(safe, [5, 5, 5, 5, 1, 1, 1, 1], 8, first=24)
+    assert at(32)  # 8 steps after a restore, T_r was 16: twice as slow from now on
+    assert (int(safe.begin), int(safe.stretch), int(safe.restores)) == (32, 4, 3)
+
+
+def test_no_restore_while_the_refinement_is_too_weak_to_be_the_cause() -> None:
+    layer = nn.Linear(2, 2)
+    safe = SafeTraining([layer])
+    safe.stretch.fill_(100)
+    enter(safe, [6, 6, 6, 6, 1, 1, 1, 1], 8)
+    assert bool(safe.dropped())
+    assert not safe.watch(Moment(8, 1000, 10), 8, [layer])
+
+
+def test_all_of_it_is_in_a_checkpoint() -> None:
+    layer = nn.Linear(2, 2)
+    one, other = SafeTraining([layer]), SafeTraining([nn.Linear(2, 2)])
+    enter(one, [6, 6, 6, 2], 4)
+    one.watch(Moment(4, 100, 10), 4, [layer])
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other.sums_2P, one.sums_2P)
+    assert int(other.restores) == 1
+    assert torch.equal(other.snapshot[0].weight, layer.weight)  # type: ignore[arg-type]

@@ -1,0 +1,123 @@
+"""DANN and CDAN: who moves against whom, and what the discriminator sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import entr, expit, softmax
+
+from pmtrans.data.batch import Batch
+from pmtrans.losses import classification_loss
+from pmtrans.methods import Sizes
+from pmtrans.methods.cdan import CDAN, CDANOptions, OuterProduct, RandomSketch
+from pmtrans.methods.dann import DANN, DANNOptions
+from pmtrans.methods.method import Method, Moment
+from pmtrans.model import Model
+
+MOMENT = Moment(step=30, steps=100, steps_per_epoch=10)
+SIZES = Sizes(classes=3, source_images=12, target_images=9)
+
+
+def binary_cross_entropies(method: Method, source: torch.Tensor, target: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """-log D(source), -log(1 - D(target)), in numpy."""
+    with torch.no_grad():
+        d_s, d_t = (method.discriminator(inputs).double().numpy() for inputs in (source, target))
+    return -np.log(expit(d_s)), -np.log(1 - expit(d_t))
+
+
+def features_of(model: Model, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        return model.backbone(batch.source_images), model.backbone(batch.target_images)
+
+
+def test_the_objective_of_dann_is_classification_and_domain_loss(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    batch = batch_for(model)
+    method = DANN(model, DANNOptions(weight=0.7, hidden=8), SIZES).eval()
+    f_s, f_t = features_of(model, batch)
+    log_s, log_t = binary_cross_entropies(method, f_s, f_t)
+    classification = float(classification_loss(model.head(f_s), batch.source_labels, 0.1).detach())
+    outputs = method(batch, MOMENT)
+    assert float(outputs["domain"]) == pytest.approx((log_s.mean() + log_t.mean()) / 2, rel=1e-4)
+    assert float(outputs["loss"].detach()) == pytest.approx(classification + 0.7 * float(outputs["domain"]), rel=1e-4)
+
+
+def test_dann_reverses_the_gradient_of_the_features_and_not_that_of_the_discriminator(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    """Against finite differences of the domain loss itself, in one parameter of each player."""
+    model = tiny().double().eval()
+    batch = batch_for(model)
+    batch.source_images, batch.target_images = batch.source_images.double(), batch.target_images.double()
+    method = DANN(model, DANNOptions(hidden=8), SIZES).double().eval()
+
+    def slope(parameter: torch.Tensor, part: str) -> float:
+        with torch.no_grad():
+            flat = parameter.view(-1)
+            flat[0] += 1e-5
+            above = float(method(batch, MOMENT)[part])
+            flat[0] -= 2e-5
+            below = float(method(batch, MOMENT)[part])
+            flat[0] += 1e-5
+        return (above - below) / 2e-5
+
+    method(batch, MOMENT)["loss"].backward()
+    ramp = 2 / (1 + math.exp(-10 * 0.3)) - 1
+    in_features, in_discriminator = model.backbone.stem.proj.weight, method.discriminator.layers[0].weight
+    assert float(in_discriminator.grad.view(-1)[0]) == pytest.approx(slope(in_discriminator, "domain"), rel=1e-3)
+    expected = slope(in_features, "classification") - ramp * slope(in_features, "domain")
+    assert float(in_features.grad.view(-1)[0]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_outer_product_has_every_product_of_feature_and_prediction() -> None:
+    f, g = torch.randn(2, 3), torch.randn(2, 4).softmax(1)
+    expected = np.stack([np.outer(a, b).ravel() for a, b in zip(f.numpy(), g.numpy(), strict=True)])
+    assert np.allclose(OuterProduct(3, 4)(f, g), expected)
+
+
+def test_a_random_sketch_keeps_inner_products_of_the_outer_product() -> None:
+    torch.manual_seed(0)
+    f, g = torch.randn(4, 5), torch.randn(4, 3).softmax(1)
+    exact, sketch = OuterProduct(5, 3)(f, g), RandomSketch(5, 3, 60_000)(f, g)
+    assert torch.allclose(sketch @ sketch.T, exact @ exact.T, atol=0.15)
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("largest_product", [0, 4096])
+def test_cdan_discriminates_features_and_predictions_together(
+    entropy: bool, largest_product: int, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    with torch.no_grad():
+        model.head.weight.mul_(50)  # predictions of differing certainty
+    batch = batch_for(model)
+    options = CDANOptions(entropy=entropy, hidden=8, sketch=16, largest_product=largest_product)
+    method = CDAN(model, options, SIZES).eval()
+    assert isinstance(method.conditioning, OuterProduct if largest_product else RandomSketch)
+    f_s, f_t = features_of(model, batch)
+    p_s, p_t = (softmax(model.head(f).detach().numpy(), 1) for f in (f_s, f_t))
+    joint = (method.conditioning(f, torch.tensor(p)) for f, p in ((f_s, p_s), (f_t, p_t)))
+    log_s, log_t = binary_cross_entropies(method, *joint)
+    w_s, w_t = (1 + np.exp(-entr(p).sum(1)) if entropy else np.ones(4) for p in (p_s, p_t))
+    expected = ((w_s * log_s).sum() / w_s.sum() + (w_t * log_t).sum() / w_t.sum()) / 2
+    assert float(method(batch, MOMENT)["domain"]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_predictions_that_cdan_conditions_on_are_not_trained_by_it(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    batch = batch_for(model)
+    gradients = []
+    for weight in (0.0, 5.0):
+        model.zero_grad()
+        torch.manual_seed(0)
+        CDAN(model, CDANOptions(entropy=True, hidden=8, weight=weight), SIZES).eval()(batch, MOMENT)["loss"].backward()
+        gradients.append(model.head.weight.grad.clone())
+    assert torch.equal(*gradients)

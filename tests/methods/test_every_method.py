@@ -1,0 +1,146 @@
+"""What every method must do, whoever wrote it: a new entry in METHODS is tested here without another line."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from pmtrans.config import Config, load_config
+from pmtrans.data.batch import Batch
+from pmtrans.errors import ModelError
+from pmtrans.methods import METHODS, Sizes
+from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass, check_players
+from pmtrans.model import Model
+from pmtrans.training.checkpoint import checkpoints, load_snapshot
+from pmtrans.training.loop import Loop
+from pmtrans.training.progress import Reporter
+from pmtrans.training.signals import Interrupted, StopRequest
+from pmtrans.training.train import build, read_data
+
+SIZES = Sizes(classes=3, source_images=12, target_images=9)
+every_method = pytest.mark.parametrize("name", METHODS)
+AT_REST = {  # players that a step half way need not move
+    ("shot", "classifier"),  # frozen once the source is left behind
+    ("fixbi", "temperatures"),  # moved only where a target image is doubted
+}
+REFUSED = {("tvt", "swin")}  # it weighs the attention of a class token
+
+
+class StopsAt(Reporter):
+    """As if a signal came during a step."""
+
+    def __init__(self, stop: StopRequest, at: int) -> None:
+        super().__init__(quiet=True)
+        self.request, self.at = stop, at
+
+    def step(self, step: int, rate: float) -> None:
+        if step == self.at:
+            self.request.signal = signal.SIGTERM
+
+
+def loop_of(config: Config, folder: Path, stop_at: int = 0) -> Loop:
+    quiet, stop = Reporter(quiet=True), StopRequest()
+    method, task, _ = build(config, read_data(config, quiet), quiet)
+    folder.mkdir(exist_ok=True)
+    reporter = StopsAt(stop, stop_at)
+    return Loop(config.method["name"], method, task, config, folder, Accelerator(cpu=True), reporter, stop)
+
+
+def config_of(name: str, domains: tuple[Path, Path], settings: list[str], steps: int) -> Config:
+    overrides = [*settings, f"train.max_steps={steps}", "train.epochs=2", "train.learning_rate=1e-3"]
+    flags = {"data.source": str(domains[0]), "data.target": str(domains[1]), "method.name": name}
+    return load_config(None, overrides, flags)
+
+
+@every_method
+def test_training_resumed_in_its_midst_is_the_training_that_was_never_interrupted(
+    name: str, two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str]
+) -> None:
+    """Two steps an epoch, stopped after the third: what was decided at the epoch's start must have survived."""
+    config = config_of(name, two_domains, [*tiny_settings, "train.batch_size=10"], steps=4)
+    whole = loop_of(config, tmp_path / "whole")
+    before = {key: value.clone() for key, value in whole.method.state_dict().items()}
+    whole.fit()
+    moved = [key for key, value in whole.method.model.named_parameters() if not value.equal(before[f"model.{key}"])]
+    assert any(key.startswith("backbone.") for key in moved)
+    with pytest.raises(Interrupted):
+        loop_of(config, tmp_path / "halves", stop_at=3).fit()
+    resumed = loop_of(config, tmp_path / "halves")
+    resumed.resume(load_snapshot(checkpoints(tmp_path / "halves" / "checkpoints")[-1]))
+    assert (resumed.step, resumed.epoch) == (3, 2)
+    resumed.fit()
+    expected, found = whole.method.state_dict(), resumed.method.state_dict()
+    assert expected.keys() == found.keys()
+    assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
+
+
+def step_all_phases(method: Method, batch: Batch, moment: Moment) -> dict[str, dict[str, torch.Tensor]]:
+    """Forward and backward of each phase, between-step hooks included, on random passes over the data."""
+    torch.manual_seed(1)
+    features, classes = method.model.backbone.features, SIZES.classes
+    target = TargetPass(torch.randn(SIZES.target_images, features), torch.randn(SIZES.target_images, classes))
+    labels = torch.arange(SIZES.source_images) % classes
+    source = SourcePass(torch.randn(len(labels), features), torch.randn(len(labels), classes), labels)
+    context = Context(lambda: target, lambda: source)
+    if method.chooses_pairs:
+        method.choose_pairs(Moment(0, moment.steps, moment.steps_per_epoch), context)
+    for step in (0, moment.step):
+        method.before_step(Moment(step, moment.steps, moment.steps_per_epoch), context)
+    outputs = {}
+    for phase in method.phases:
+        outputs[phase] = method(batch, Moment(moment.step, moment.steps, moment.steps_per_epoch, phase))
+        outputs[phase]["loss"].backward()
+    method.after_step(moment)
+    return outputs
+
+
+@every_method
+@pytest.mark.parametrize(("family", "head"), [("vit", "linear"), ("swin", "mlp")])
+def test_a_step_gives_finite_losses_and_reaches_every_player(
+    name: str, family: str, head: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny(family, head=head)
+    options = METHODS[name].options.model_validate({"head": head})
+    if (name, family) in REFUSED:
+        with pytest.raises(ModelError):
+            METHODS[name].create(model, options, SIZES)
+        return
+    method = METHODS[name].create(model, options, SIZES)
+    method.train()
+    players = method.players(10.0)
+    check_players(players, method)
+    assert {mover for phase in method.phases.values() for mover in phase or ()} <= {player.name for player in players}
+    outputs = step_all_phases(method, batch_for(model), Moment(50, 100, 10))
+    for phase, values in outputs.items():
+        assert values["loss"].ndim == 0, phase
+        assert all(value.isfinite().all() for value in values.values()), phase
+        assert not any(value.requires_grad for key, value in values.items() if key != "loss"), phase
+    assert all(p.grad is None or p.grad.isfinite().all() for p in method.parameters())
+    for player in players:
+        reached = any(p.grad is not None and p.grad.any() for _, p in player.parameters)
+        assert reached or (name, player.name) in AT_REST, player.name
+
+
+@every_method
+def test_losses_stay_in_float32_under_autocast(
+    name: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny()
+    method = METHODS[name].create(model, METHODS[name].options(), SIZES).train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = step_all_phases(method, batch_for(model), Moment(50, 100, 10))
+    assert all(values["loss"].dtype == torch.float32 for values in outputs.values())
+
+
+@every_method
+def test_a_method_says_what_it_is_and_explains_its_switches(name: str) -> None:
+    entry = METHODS[name]
+    assert all(isinstance(getattr(entry.method, key), str) for key in ("title", "paper", "needs"))
+    assert 2010 < entry.method.year < 2030
+    assert {"head", "label_smoothing"} <= entry.options.model_fields.keys()
+    assert all(field.description for field in entry.options.model_fields.values())

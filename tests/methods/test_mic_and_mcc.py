@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pmtrans.config import TrainConfig
+from pmtrans.data.batch import Batch
+from pmtrans.losses.masked_consistency import masked_consistency_loss
+from pmtrans.losses.mcc import minimum_class_confusion
+from pmtrans.methods import Sizes
+from pmtrans.methods.mcc import MCC, MCCOptions
+from pmtrans.methods.method import Moment
+from pmtrans.methods.mic import MIC, MICOptions
+from pmtrans.methods.pmtrans import PMTrans
+from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.model import Model
+from pmtrans.training.players import create_optimiser
+
+MOMENT = Moment(step=50, steps=100, steps_per_epoch=10)
+SIZES = Sizes(classes=3, source_images=12, target_images=9)
+
+
+def test_mcc_adds_the_confusion_of_the_target(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
+    model = tiny().eval()
+    batch = batch_for(model)
+    outputs = MCC(model, MCCOptions(weight=0.5, temperature=2.0), SIZES)(batch, MOMENT)
+    confusion = minimum_class_confusion(model(batch.target_images), 2.0)
+    classification = torch.nn.functional.cross_entropy(model(batch.source_images), batch.source_labels)
+    assert float(outputs["loss"].detach()) == pytest.approx(
+        float((classification + 0.5 * confusion).detach()), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("mcc", [0.0, 0.5])
+def test_mic_asks_the_student_of_a_masked_image_for_the_label_of_the_teacher(
+    mcc: float, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    method, batch = MIC(model, MICOptions(weight=2.0, mcc=mcc), SIZES), batch_for(model)
+    with torch.no_grad():
+        model.head.weight.add_(0.1 * torch.randn(3, 32))  # type: ignore[operator, union-attr]
+    torch.manual_seed(5)
+    outputs = method(batch, MOMENT)
+    torch.manual_seed(5)
+    masked = method.masked.mask(batch.target_images)
+    consistency = masked_consistency_loss(model(masked), method.masked.teacher.model(batch.target_images))
+    classification = torch.nn.functional.cross_entropy(model(batch.source_images), batch.source_labels)
+    confusion = minimum_class_confusion(model(batch.target_images))
+    expected = classification + 2 * consistency + mcc * confusion
+    assert float(outputs["loss"].detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+def test_the_teacher_of_mic_follows_after_each_step_and_no_gradient_reaches_it(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny()
+    method, batch = MIC(model, MICOptions(teacher_rate=0.5), SIZES), batch_for(model)
+    optimiser = create_optimiser(method, TrainConfig())
+    first = model.head.weight.detach().clone()  # type: ignore[operator, union-attr]
+    method(batch, MOMENT)["loss"].backward()
+    assert all(p.grad is None for p in method.masked.parameters())
+    optimiser.step()
+    method.after_step(MOMENT)
+    expected = (first + model.head.weight.detach()) / 2  # type: ignore[operator, union-attr]
+    assert torch.allclose(method.masked.teacher.model.head.weight, expected)  # type: ignore[arg-type]
+
+
+def test_pmtrans_takes_both_by_a_switch_and_is_the_same_without(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    batch = batch_for(model)
+
+    def outputs(**switches: float) -> dict[str, torch.Tensor]:
+        method = PMTrans(model, PMTransOptions(alpha="fixed", **switches), SIZES)  # type: ignore[arg-type]
+        torch.manual_seed(7)
+        found: dict[str, torch.Tensor] = method(batch, MOMENT)
+        return found
+
+    plain, both = outputs(), outputs(mcc=0.5, mic=2.0)
+    assert not {"class_confusion", "masked_consistency"} & set(plain)
+    confusion = minimum_class_confusion(model(batch.target_images))
+    assert float(both["class_confusion"]) == pytest.approx(float(confusion.detach()), rel=1e-4)
+    added = 0.5 * both["class_confusion"] + 2 * both["masked_consistency"]
+    assert float(both["loss"].detach()) == pytest.approx(float((plain["loss"] + added).detach()), rel=1e-5)
+
+
+def test_the_teacher_beside_pmtrans_follows_from_the_first_step_on(tiny: Callable[..., Model]) -> None:
+    model = tiny()
+    method = PMTrans(model, PMTransOptions(mic=1.0), SIZES)
+    with torch.no_grad():
+        model.head.weight.fill_(3.0)  # type: ignore[operator, union-attr]
+    method.after_step(Moment(0, 100, 10))
+    assert method.additions.masked is not None
+    assert method.additions.masked.teacher.model.head.weight.unique().tolist() == [3.0]  # type: ignore[operator, union-attr]

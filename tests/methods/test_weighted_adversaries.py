@@ -1,0 +1,176 @@
+"""CGDM and DWL: what they measure between steps, and what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import entr, softmax
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from pmtrans.data.batch import Batch
+from pmtrans.methods import Sizes
+from pmtrans.methods.cgdm import CGDM, CGDMOptions, gradient_discrepancy, weighted_cross_entropy
+from pmtrans.methods.dwl import DWL, DWLOptions, discriminability, distance_of_means
+from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
+from pmtrans.model import Model
+from pmtrans.pseudo_labels import kmeans_pseudo_labels
+
+SIZES = Sizes(classes=3, source_images=12, target_images=9)
+
+
+def at(step: int, phase: str = "joint") -> Moment:
+    return Moment(step, 100, 10, phase)
+
+
+def test_the_gradient_discrepancy_of_a_linear_classifier_is_its_closed_form() -> None:
+    """dCE/dW = (p - y)^T f / B, dCE/db = mean(p - y)."""
+    torch.manual_seed(0)
+    head = torch.nn.Linear(4, 3)
+    f_s, f_t, y_s, y_t = torch.randn(5, 4), torch.randn(5, 4), torch.arange(5) % 3, torch.arange(5) % 2
+    losses = [torch.nn.functional.cross_entropy(head(f), y) for f, y in ((f_s, y_s), (f_t, y_t))]
+    cosines = []
+    slopes = []
+    for f, y in ((f_s, y_s), (f_t, y_t)):
+        error = (softmax(head(f).detach().numpy(), 1) - np.eye(3)[y.numpy()]) / 5
+        slopes.append(((error.T @ f.numpy()).ravel(), error.sum(0)))
+    for one, other in zip(*slopes, strict=True):
+        cosines.append(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+    found = float(gradient_discrepancy(losses[0], losses[1], head).detach())
+    assert found == pytest.approx(1 - np.mean(cosines), rel=1e-4)
+
+
+def test_features_can_follow_the_gradient_of_the_gradient_discrepancy() -> None:
+    torch.manual_seed(0)
+    head = torch.nn.Linear(4, 3)
+    f_s, f_t = torch.randn(5, 4), torch.randn(5, 4, requires_grad=True)
+    labels = torch.arange(5) % 3
+
+    def discrepancy(target: torch.Tensor) -> torch.Tensor:
+        source = torch.nn.functional.cross_entropy(head(f_s), labels)
+        return gradient_discrepancy(source, torch.nn.functional.cross_entropy(head(target), labels), head)
+
+    before = discrepancy(f_t)
+    (slope,) = torch.autograd.grad(before, f_t)
+    bumped = f_t.detach().clone()
+    bumped[1, 2] += 1e-2
+    lower = f_t.detach().clone()
+    lower[1, 2] -= 1e-2
+    difference = float((discrepancy(bumped) - discrepancy(lower)).detach()) / 2e-2
+    assert float(slope[1, 2]) == pytest.approx(difference, rel=0.02)
+
+
+def test_certain_images_weigh_more_in_the_cross_entropy_on_pseudo_labels() -> None:
+    logits, labels = 3 * torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 4
+    p = softmax(logits.numpy(), 1)
+    weights = 1 + np.exp(-entr(p).sum(1))
+    expected = (weights * -np.log(p[range(6), labels.numpy()])).sum() / weights.sum()
+    assert float(weighted_cross_entropy(logits, labels)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_cgdm_labels_the_target_from_both_classifiers_once_it_is_warm(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny()
+    method = CGDM(model, CGDMOptions(warmup=0.2), SIZES).train()
+    features = torch.randn(9, model.backbone.features, generator=torch.Generator().manual_seed(0))
+    calls: list[int] = []
+
+    def target_pass() -> TargetPass:
+        calls.append(1)
+        with torch.no_grad():
+            return TargetPass(features, model.head(features))
+
+    for step in (0, 10, 15, 20, 25, 30):
+        method.before_step(at(step), Context(target_pass))
+    assert len(calls) == 2  # at 20, where the warm-up ends, and at 30, where the next epoch begins
+    with torch.no_grad():
+        both = model.head(features) + method.second_classifier(features)
+    assert torch.equal(method.pseudo_labels_M, kmeans_pseudo_labels(features, both.softmax(1)))
+    assert "gradient_discrepancy" in method(batch_for(model), at(30, "features_1"))
+
+
+def test_distance_and_discriminability_are_those_of_linear_discriminant_analysis() -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    features = random.normal(size=(60, 4)) + 2 * np.eye(3, 4)[labels]
+    found = float(discriminability(torch.tensor(features).float(), torch.tensor(labels), 3))
+    # the ratios of between to within scatter are eigenvalues of S_w^-1 S_b; sklearn reports their shares
+    within = sum((labels == c).sum() * np.cov(features[labels == c].T, bias=True) for c in range(3))
+    means = [features[labels == c].mean(0) - features.mean(0) for c in range(3)]
+    between = sum(20 * np.outer(mean, mean) for mean in means)
+    eigenvalues = np.sort(np.linalg.eigvals(np.linalg.inv(within) @ between).real)[::-1]
+    assert found == pytest.approx(eigenvalues.sum(), rel=1e-3)
+    shares = LinearDiscriminantAnalysis(solver="eigen").fit(features, labels).explained_variance_ratio_
+    assert eigenvalues[:2] / eigenvalues.sum() == pytest.approx(shares[:2], rel=1e-6)
+    one, other = torch.randn(5, 3), torch.randn(7, 3)
+    expected = sum((one[:, k].mean() - other[:, k].mean()) ** 2 for k in range(3))
+    assert float(distance_of_means(one, other)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_discriminability_survives_more_features_than_images_and_absent_classes() -> None:
+    value = discriminability(torch.randn(6, 20), torch.tensor([0, 0, 1, 1, 3, 3]), 5)
+    assert value.isfinite()
+    assert value > 0
+
+
+def balance_after(method: DWL, shift: float, spread: float, step: int) -> float:
+    """tau after an epoch in which domains are ``shift`` apart and classes ``spread`` apart."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(30) % 3
+    base = torch.randn(30, 4, generator=generator) * 0.3 + spread * torch.eye(3, 4)[labels]
+    logits = 9 * torch.eye(3)[labels]
+    source, target = SourcePass(base, logits, labels), TargetPass(base + shift, logits)
+    method.before_step(at(step), Context(lambda: target, lambda: source))
+    return float(method.balance)
+
+
+def test_dwl_weighs_what_lags_behind(tiny: Callable[..., Model]) -> None:
+    method = DWL(tiny(), DWLOptions(hidden=8), SIZES)
+    assert balance_after(method, shift=1.0, spread=1.0, step=0) == pytest.approx(0.5)  # nothing to compare with yet
+    assert balance_after(method, shift=3.0, spread=3.0, step=10) == pytest.approx(1.0, abs=1e-3)  # far apart: align
+    assert balance_after(method, shift=1.0, spread=1.0, step=20) == pytest.approx(0.0, abs=1e-3)  # aligned: classes
+    even = balance_after(method, shift=5**0.5, spread=1.0, step=30)  # A = 5, halfway from 1 to 9; J at its least
+    assert even == pytest.approx(0.5 / 1.5, rel=1e-3)
+    assert balance_after(method, shift=3.0, spread=3.0, step=35) == pytest.approx(even)  # not the start of an epoch
+
+
+def test_the_balance_weighs_alignment_against_discrimination(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    batch = batch_for(model)
+    method = DWL(model, DWLOptions(hidden=8), SIZES).eval()
+    losses = {}
+    for tau in (0.0, 0.3, 1.0):
+        method.balance.fill_(tau)
+        outputs = method(batch, at(50, "features_1"))
+        losses[tau] = float(outputs["loss"].detach())
+        domain = float(outputs["domain"])
+    with torch.no_grad():
+        f_t = model.backbone(batch.target_images)
+        p, p_1, p_2 = (
+            softmax(head(f_t).numpy(), 1) for head in (model.head, method.first_auxiliary, method.second_auxiliary)
+        )
+    disagreement = sum(np.abs(a - b).mean() for a, b in ((p_1, p_2), (p, p_1), (p, p_2)))
+    assert losses[0.0] == pytest.approx(disagreement + domain, rel=1e-4)
+    assert losses[0.3] == pytest.approx(0.7 * disagreement + domain, rel=1e-4)
+    assert losses[1.0] == pytest.approx(domain, rel=1e-4)
+    # D moves on its loss whatever the balance; the features against it, in proportion to the balance
+    ramp = 2 / (1 + np.exp(-5)) - 1
+    slopes = {}
+    for tau in (0.0, 0.3, 1.0):
+        method.zero_grad()
+        method.balance.fill_(tau)
+        outputs = method(batch, at(50, "features_1"))
+        (outputs["loss"] - (1 - tau) * method.disagreement(model.backbone(batch.target_images))).backward()
+        slopes[tau] = (model.backbone.stem.proj.weight.grad.clone(), method.discriminator.layers[0].weight.grad.clone())
+    method.zero_grad()
+    features = model.backbone(torch.cat([batch.source_images, batch.target_images]))
+    method.domain(features).backward()
+    against = model.backbone.stem.proj.weight.grad
+    for tau, (in_features, in_discriminator) in slopes.items():
+        assert torch.allclose(in_features, -tau * ramp * against, atol=1e-6)
+        assert torch.allclose(in_discriminator, method.discriminator.layers[0].weight.grad, atol=1e-6)

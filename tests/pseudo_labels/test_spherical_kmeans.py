@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import math
+
+import torch
+
+from pmtrans.pseudo_labels import spherical_kmeans
+
+
+def plain(points: list[list[float]], centres: list[list[float]]) -> tuple[list[int], list[float]]:
+    def unit(row: list[float]) -> list[float]:
+        length = math.sqrt(sum(value * value for value in row))
+        return [value / length for value in row]
+
+    def cosine(a: list[float], b: list[float]) -> float:
+        return sum(x * y for x, y in zip(a, b, strict=True))
+
+    points, centres, labels = [unit(p) for p in points], [unit(c) for c in centres], [-1] * len(points)
+    while True:
+        assigned = [max(range(len(centres)), key=lambda k: cosine(point, centres[k])) for point in points]
+        if assigned == labels:
+            return labels, [(1 - cosine(p, centres[k])) / 2 for p, k in zip(points, labels, strict=True)]
+        labels = assigned
+        for k in range(len(centres)):
+            mine = [p for p, label in zip(points, labels, strict=True) if label == k]
+            if mine:
+                centres[k] = unit([sum(values) for values in zip(*mine, strict=True)])
+
+
+def test_spherical_kmeans_equals_plain_loops_and_runs_until_nothing_changes() -> None:
+    torch.manual_seed(1)
+    points, centres = torch.randn(40, 5), torch.randn(4, 5)
+    labels, distances = spherical_kmeans(points, centres)
+    expected_labels, expected_distances = plain(points.tolist(), centres.tolist())
+    assert labels.tolist() == expected_labels
+    assert torch.allclose(distances, torch.tensor(expected_distances), atol=1e-5)
+    assert labels.tolist() != plain(points.tolist(), points[:4].tolist())[0]  # where it starts matters
+
+
+def test_a_centre_of_zeros_is_no_class() -> None:
+    points = torch.tensor([[-1.0, 0.1], [-1.0, -0.1]])
+    labels, _ = spherical_kmeans(points, torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    assert labels.tolist() == [0, 0]
