@@ -21,7 +21,7 @@ def large_page(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     """The report of a run on 55,000 target images and 345 classes, made up rather than trained."""
     home = tmp_path_factory.mktemp("large")
     generator = torch.Generator().manual_seed(0)
-    classes, targets, held = 345, 55_000, 2000
+    classes, targets, held = 345, 55_000, 345
     (home / "target").mkdir()
     pictures = []
     for number in range(8):
@@ -39,7 +39,7 @@ def large_page(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     run = home / "run"
     shutil.copytree(trained_run, run, ignore=shutil.ignore_patterns("report.html", "figures", "data.json"))
     config = load_config(
-        run / "config.yaml", [], {"data.source": str(home / "source"), "data.target": str(home / "target")}
+        run / "config.yaml", ["data.holdout=0.5"], {"data.source": str(home / "source"), "data.target": str(home / "target")}
     )
     (run / "config.yaml").write_text(config.to_yaml())
     write_json(run / "classes.json", sorted(path.name for path in (home / "source").iterdir()))

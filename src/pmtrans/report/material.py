@@ -96,10 +96,15 @@ def read_material(folder: Path) -> Material:
     evidence = _evidence(folder, warnings)
     baseline = _evidence(run.baseline, warnings)
     data = _data(run, config, warnings)
-    rows = len(evidence.target_logits_MK) if evidence is not None else None
-    if data is not None and rows is not None and rows != len(data.target.domain):
-        warnings.append(f"The target has {len(data.target.domain)} images now and had {rows} then: none are shown.")
-        data = None
+    if data is not None and evidence is not None:
+        then = len(evidence.source_labels_N), len(evidence.target_logits_MK)
+        now = len(data.holdout), len(data.target.domain)
+        if then != now:
+            warnings.append(
+                f"There are {now[0]} held-out and {now[1]} target images now, there were {then[0]} and {then[1]} "
+                "then: none are shown."
+            )
+            data = None
     environment = folder / "environment.json"
     return Material(
         folder=folder,
