@@ -50,8 +50,8 @@ def test_the_wheel_knows_its_extras_and_bounds_from_below_only(built: Path) -> N
 
 
 def test_the_source_archive_holds_tests_and_recipes(built: Path) -> None:
-    (archive,) = built.glob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        names = opened.getnames()
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = archive.getnames()
     for part in ("src/pmtrans/serving/page.html", "tests/test_package.py", "recipes/office-31/deit.yaml"):
         assert any(name.endswith(part) for name in names)
