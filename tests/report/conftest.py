@@ -38,8 +38,11 @@ def large_page(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             )
     run = home / "run"
     shutil.copytree(trained_run, run, ignore=shutil.ignore_patterns("report.html", "figures", "data.json"))
-    places = {"data.source": str(home / "source"), "data.target": str(home / "target")}
-    config = load_config(run / "config.yaml", ["data.holdout=0.5"], places)
+    config = load_config(
+        run / "config.yaml",
+        ["data.holdout=0.5"],
+        {"data.source": str(home / "source"), "data.target": str(home / "target")},
+    )
     (run / "config.yaml").write_text(config.to_yaml())
     write_json(run / "classes.json", sorted(path.name for path in (home / "source").iterdir()))
 
