@@ -163,7 +163,7 @@ def draw(
 @bench.command()
 def complexity(
     out: Annotated[Path, typer.Option(help="Table and plot.", show_default=False)] = ...,  # type: ignore[assignment]
-    repeats: Annotated[int, typer.Option(min=1, help="The median of so many measurements counts.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="The fastest of so many measurements counts.")] = 5,
 ) -> None:
     """Measure time and memory of the alignment part beside cross-attention (the paper's appendix)."""
     from pmtrans.bench.complexity import measure, table, write_complexity
