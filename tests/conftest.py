@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ from pmtrans.training.train import train
 torch.set_num_threads(1)
 
 pytest_plugins = ["tiny_run"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A skipped browser is said in a line that no option hides."""
+    if not (shutil.which("chromedriver") and any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))):
+        terminalreporter.write_line(
+            "No browser here, so the report's page was not opened in one (apt-get install chromium chromium-driver)."
+        )
+
 
 TINY = {
     "vit": ("vit_tiny_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
