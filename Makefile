@@ -35,6 +35,7 @@ test: lint
 
 soak: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
+	PMTRANS_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench/test_suite_ray.py -rs
 
 # the site; mkdocs and its theme come with the extra `docs`
 docs: setup

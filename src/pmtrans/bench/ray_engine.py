@@ -16,6 +16,10 @@ from pmtrans.bench.plan import Job
 from pmtrans.errors import ConfigError, one_line
 
 RETRIES = 3
+_LOCAL: dict[str, Any] = {  # runs exchange nothing but paths: no need for a store of gigabytes
+    "include_dashboard": False,
+    "object_store_memory": 80 * 2**20,
+}
 
 
 class RayEngine:
@@ -29,10 +33,12 @@ class RayEngine:
         except ImportError:
             raise ConfigError("--engine ray needs Ray: pip install 'pmtrans[ray]'.") from None
         self._ray = ray
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
+        local = address == "local"
         self._ours = not ray.is_initialized()
         if self._ours:
             try:
-                ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
+                ray.init(address=address, log_to_driver=False, **(_LOCAL if local else {}))
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConfigError(f"No Ray cluster at {one_line(address)!r}: {one_line(error, 150)}") from None
         total = ray.cluster_resources()
@@ -44,7 +50,7 @@ class RayEngine:
         shares = [total.get(name, 0) / share for name, share in (("CPU", cpus), ("GPU", gpus)) if share]
         self.slots = slots or max(1, int(min(shares, default=1)))
         environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, int(cpus)))}
-        if "PYTHONPATH" in os.environ and address is None:
+        if "PYTHONPATH" in os.environ and local:
             environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self._remote: Any = ray.remote(work).options(
             num_cpus=cpus,

@@ -129,7 +129,7 @@ def run(
     if figures:
         from pmtrans.bench.figures import draw_figures
 
-        draw_figures([plan.out], plan.out / "figures", display.say)
+        draw_figures([plan.out], plan.out / "figures", display.say, tasks=[job.task for job in plan.jobs])
     if failed:
         typer.echo(f"{failed} runs failed; the same command tries them again.", err=True)
         raise typer.Exit(1)

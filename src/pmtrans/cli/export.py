@@ -34,7 +34,7 @@ def export(
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(min=0, help="Largest difference of a probability allowed: 1e-4, or 0.1 with --int8.",
+        typer.Option(min=0, help="Largest difference of a probability allowed: 1e-4, or 0.25 with --int8.",
                      show_default=False),
     ] = None,
     repo: Annotated[str | None, typer.Option(help="`ORG/NAME` on the hub.", show_default=False)] = None,

@@ -1,7 +1,8 @@
 """Who is right where two models disagree? Neighbours that both models agree on are called as witnesses.
 
-Confidence cannot tell: adaptation makes a model sure of itself, rightly or wrongly. The features of the model
-BEFORE adaptation are a neutral ground, since adaptation could not bend them to its own labels. There, each
+Confidence cannot tell: adaptation makes a model sure of itself, rightly or wrongly. Neither can features that
+either model was trained on: they were bent to its own labels. The features of the backbone before anything was
+trained are a neutral ground: the baseline's evidence is to hold those (``train`` sees to it). There, each
 image that the two models call differently is judged by its nearest neighbours among the target images
 that both models call the same and the held-out source images with their true labels. Where adaptation
 repaired a cluster that a source boundary cut in two, the repaired half finds its witnesses; where it tore one

@@ -22,18 +22,19 @@ from pmtrans.data.transforms import preprocessing_for
 from pmtrans.errors import ConfigError, DataError, one_line
 from pmtrans.evaluation.game import fixed_pairs
 from pmtrans.evaluation.oracle import Oracle
+from pmtrans.evaluation.passes import run_pass
 from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
 from pmtrans.run.environment import environment
-from pmtrans.run.files import write_json
+from pmtrans.run.files import write_atomically, write_json
 from pmtrans.run.folder import RunFolder, claim, fingerprint
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.judge import Judge
+from pmtrans.selection.judge import Judge, read_evidence, write_evidence
 from pmtrans.selection.verdict import verdict
 from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
@@ -127,20 +128,44 @@ def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporte
     if config.train.baseline and name != "source_only":
         plain = config.model_copy(update={"method": baseline_switches(config)})
         baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop)
-    adapted = _train_one(name, config, folder.path, data, reporter, stop, baseline.evidence if baseline else None)
-    summary = _summarise(name, baseline, adapted)
+    witness = _witness(config, folder, data, baseline.evidence) if baseline and baseline.evidence else None
+    adapted = _train_one(name, config, folder.path, data, reporter, stop, witness)
+    summary = _summarise(name, baseline, adapted, witness)
     write_json(folder.summary, summary.to_json())
     reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
     return summary
 
 
-def _summarise(name: str, baseline: Trained | None, adapted: Trained) -> Summary:
+def _witness(config: Config, folder: RunFolder, data: Data, baseline: Evidence) -> Evidence:
+    """The baseline's predictions on neutral ground: the features of the backbone before anything was trained.
+
+    The baseline's own features would side with it: training bent them to its own labels.
+    """
+    path = folder.path / "witness.safetensors"
+    if not path.is_file():
+        _, task, trained = build(config, data, Reporter(quiet=True))
+        model = trained.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        holdout, target = (
+            run_pass(model, domain.paths, task.preprocessing, 2 * task.batch_size, config.data.workers)
+            for domain in (task.holdout, task.target)
+        )
+        witness = replace(
+            baseline,
+            source_features_ND=holdout.features_MF.float().cpu(),
+            target_features_MD=target.features_MF.float().cpu(),
+            source_train_features_PD=None,
+        )
+        write_atomically(path, lambda temporary: write_evidence(temporary, witness))
+    return read_evidence(path)
+
+
+def _summarise(name: str, baseline: Trained | None, adapted: Trained, witness: Evidence | None) -> Summary:
     only = adapted if name == "source_only" else baseline
     oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
     estimate = judged = None
     if adapted.evidence is not None:
-        estimate = estimate_accuracy(adapted.evidence, baseline.evidence if baseline else None)
-        judged = verdict(baseline.evidence, adapted.evidence) if baseline and baseline.evidence else None
+        estimate = estimate_accuracy(adapted.evidence, witness)
+        judged = verdict(witness, adapted.evidence) if witness else None
     return Summary(
         method=name,
         source_only=only.accuracy if only else None,

@@ -1,0 +1,38 @@
+"""A real local Ray cluster, one worker killed in the middle of a run.
+
+Ray and its workers take half a minute to start on a slow machine: run with PMTRANS_SOAK=1 (``make soak`` does).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from test_suite_run import holder, kill_when, results, run, tiny_plan, weights
+from tiny_office_home import write_office_home
+
+from pmtrans.bench.ray_engine import RayEngine
+from pmtrans.errors import ConfigError
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(not os.environ.get("PMTRANS_SOAK"), reason="takes half a minute: PMTRANS_SOAK=1")
+
+
+def test_ray_gives_the_results_of_one_process_even_if_a_worker_is_killed(tmp_path: Path) -> None:
+    data = write_office_home(tmp_path / "data")
+    serial, out = tmp_path / "serial", tmp_path / "out"
+    assert run(tiny_plan(data, serial)) == 0
+    plan = tiny_plan(data, out)
+    engine = RayEngine(cpus=1)
+    killer = kill_when(lambda: holder(out))
+    assert run(plan, engine) == 0
+    killer.join(1)
+    assert not killer.is_alive()
+    assert results(out) == results(serial)
+    assert weights(out) == weights(serial)
+
+
+def test_more_than_the_cluster_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match="A run asks for 1000 GPU, and the Ray cluster has"):
+        RayEngine(gpus=1000)

@@ -1,0 +1,93 @@
+"""The files of a suite, from results written by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from tiny_office_home import FLAGS, SETTINGS, write_office_home
+
+from pmtrans.bench.ablations import ablation_named
+from pmtrans.bench.entry import Settings, parse_entries
+from pmtrans.bench.plan import Plan, make_plan, slug
+from pmtrans.bench.records import write_records
+from pmtrans.bench.results import Result
+
+
+@pytest.fixture
+def office_home(tmp_path: Path) -> Path:
+    return write_office_home(tmp_path / "data", per_class=1)
+
+
+def plan(data: Path, out: Path, methods: str, ablation: str | None = None) -> Plan:
+    chosen = ablation_named(ablation) if ablation else None
+    entries = chosen.choose() if chosen else parse_entries(methods)
+    return make_plan("office-home", data, out, entries, [0, 1], Settings(None, SETTINGS, FLAGS), ["A2C", "A2P"], chosen)
+
+
+def leave(out: Path, task: str, method: str, seed: int, selected: float) -> None:
+    folder = out / "runs" / task / slug(method) / str(seed)
+    folder.mkdir(parents=True)
+    result = Result("office-home", task, method, "vit_tiny_patch16_224", seed, selected, 0.5, 0.75, 0.25, 60.0)
+    (folder / "result.json").write_text(json.dumps(asdict(result)))
+
+
+def test_results_stand_in_the_order_of_methods_tasks_and_seeds_whenever_they_came(
+    office_home: Path, tmp_path: Path
+) -> None:
+    for task, method, seed in (
+        ("A2P", "pmtrans", 1),
+        ("A2P", "cdan", 0),
+        ("A2C", "pmtrans", 0),
+        ("A2C", "source_only", 0),
+    ):
+        leave(tmp_path / "out", task, method, seed, 0.5)
+    write_records(plan(office_home, tmp_path / "out", "source_only,pmtrans"))
+    rows = list(csv.DictReader((tmp_path / "out" / "results.csv").open()))
+    assert [(row["method"], row["task"], row["seed"]) for row in rows] == [
+        ("source_only", "A2C", "0"),
+        ("pmtrans", "A2C", "0"),
+        ("pmtrans", "A2P", "1"),
+        ("cdan", "A2P", "0"),  # of an earlier call
+    ]
+
+
+def test_the_table_says_what_is_missing_and_what_failed(office_home: Path, tmp_path: Path) -> None:
+    leave(tmp_path / "out", "A2C", "pmtrans", 0, 0.875)
+    failed = tmp_path / "out" / "runs" / "A2P" / "pmtrans" / "0"
+    failed.mkdir(parents=True)
+    (failed / "failure.txt").write_text("3 images cannot be read\n")
+    write_records(plan(office_home, tmp_path / "out", "pmtrans"))
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert "| pmtrans | vit_tiny_patch16_224 | label-free | 87.5 |" in text
+    assert "3 of 4 runs are not done." in text
+    assert "- failed: A2P, pmtrans, seed 0: 3 images cannot be read" in text
+    for name in ("table.csv", "table.tex"):
+        assert "87.5" in (tmp_path / "out" / name).read_text()
+
+
+def test_an_ablation_is_a_table_of_its_own_with_the_names_of_the_paper(office_home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    leave(out, "A2C", "pmtrans", 0, 0.9)
+    leave(out, "A2C", "pmtrans:mixing=mixup", 0, 0.8)
+    write_records(plan(office_home, out, "", ablation="mixing"))
+    asked, own = (out / "table.md").read_text().split("###")[1:]
+    assert asked.startswith(" office-home, mixing")
+    assert [line.split(" | ")[0] for line in asked.splitlines() if "label-free" in line] == ["| Mixup", "| PatchMix"]
+    assert [line.split(" | ")[0] for line in own.splitlines() if "label-free" in line] == ["| pmtrans"]
+
+
+def test_an_ablation_that_nobody_asked_for_is_shown_when_it_is_complete(office_home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for method, value in (("pmtrans", 0.9), ("pmtrans:mixing=mixup", 0.8)):
+        leave(out, "A2C", method, 0, value)
+    write_records(plan(office_home, out, "pmtrans"))
+    assert "mixing" in (out / "table.md").read_text().split("###")[1]  # as a method: CutMix is missing
+    leave(out, "A2C", "pmtrans:mixing=cutmix", 0, 0.7)
+    write_records(plan(office_home, out, "pmtrans"))
+    own, mixing = (out / "table.md").read_text().split("###")[1:]
+    assert mixing.startswith(" office-home, mixing")
+    assert "mixup" not in own

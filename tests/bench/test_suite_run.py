@@ -1,0 +1,181 @@
+"""Suites that are really run: the synthetic Office-Home, killed, broken, in parallel, on Ray."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_office_home import COMMAND, FLAGS, SETTINGS, write_office_home
+from typer.testing import CliRunner
+
+from pmtrans.bench.display import Display, RunReporter
+from pmtrans.bench.engine import Engine, Processes, Serial
+from pmtrans.bench.entry import Settings, parse_entries
+from pmtrans.bench.plan import Plan, make_plan, open_suite
+from pmtrans.bench.suite import run_suite
+from pmtrans.cli import app
+
+
+@pytest.fixture(scope="module")
+def office_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_office_home(tmp_path_factory.mktemp("data") / "OfficeHome")
+
+
+def tiny_plan(data: Path, out: Path, *overrides: str) -> Plan:
+    settings = Settings(None, (*SETTINGS, *overrides), FLAGS)
+    plan = make_plan("office-home", data, out, parse_entries("source_only,pmtrans"), [0], settings, ["R2P"])
+    open_suite(plan)
+    return plan
+
+
+def run(plan: Plan, engine: Engine | None = None) -> int:
+    display = Display(quiet=True)
+    return run_suite(plan, engine or Serial(lambda job: RunReporter(display, job)), display)
+
+
+def results(out: Path) -> list[dict[str, str]]:
+    """All but the time."""
+    rows = csv.DictReader((out / "results.csv").open())
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def table(out: Path) -> list[str]:
+    return [line for line in (out / "table.md").read_text().splitlines() if "time (min)" not in line]
+
+
+def weights(out: Path, task: str = "R2P", method: str = "pmtrans") -> bytes:
+    return (out / "runs" / task / method / "0" / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(office_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs that nothing happened to."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    assert run(tiny_plan(office_home, out)) == 0
+    return out
+
+
+def test_all_of_office_home_goes_through_suite_tables_and_figures(office_home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["bench", "office-home", "--data", str(office_home), "--out", str(out), "--methods",
+                 "source_only,pmtrans", "--quiet", *COMMAND, "train.max_steps=4", "train.evaluate_every=2"]  # fmt: skip
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    rows = results(out)
+    assert [(row["suite"], row["method"], row["seed"]) for row in rows[:: len(rows) - 1]] == [
+        ("office-home", "source_only", "0"),
+        ("office-home", "pmtrans", "0"),
+    ]
+    assert [row["task"] for row in rows[:12]] == [f"{s}2{t}" for s in "ACPR" for t in "ACPR" if s != t]
+    assert len(rows) == 24
+    assert all(0 <= float(row[name]) <= 1 for row in rows for name in ("selected", "last", "oracle", "per_class_mean"))
+    text = (out / "table.md").read_text()
+    assert text == first.stdout
+    assert "| pmtrans | ViT-Base | paper | 81.2 |" in text
+    for folder in (out / "runs").glob("*/pmtrans/0"):  # one source-only training for both
+        other = folder.parents[1] / "source_only" / "0"
+        for name in ("finished.json", "model/model.safetensors"):
+            assert (folder / "baseline" / name).read_bytes() == (other / name).read_bytes()
+
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/*/*") if path.name != ".lock"}
+    figures = CliRunner().invoke(app, [*arguments, "--tasks", "C2P", "--figures"])
+    assert figures.exit_code == 0, figures.output
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert results(out) == rows
+    drawn = {path.name for path in (out / "figures").iterdir() if path.stat().st_size > 1000}
+    names = ("tsne", "losses", "accuracy", "attention", "mixing")
+    assert drawn == {f"{name}-C2P.{kind}" for name in names for kind in ("png", "svg")}
+
+
+def test_a_suite_killed_three_times_ends_with_the_table_of_one_that_was_not(
+    office_home: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    moments = [
+        "runs/R2P/source_only/0/checkpoints/step-*",
+        "runs/R2P/source_only/0/result.json",
+        "runs/R2P/pmtrans/0/checkpoints/step-*4",
+    ]
+    arguments = ["office-home", "--data", str(office_home), "--out", str(out), "--tasks", "R2P", *COMMAND]
+    program = Path(__file__).with_name("killed_suite.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(out), *moments, "--", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert [line for line in done.stdout.splitlines() if line.startswith("ended")] == [*["ended -9"] * 3, "ended 0"], (
+        done.stderr
+    )
+    assert results(out) == results(undisturbed)
+    assert table(out) == table(undisturbed)
+    assert weights(out) == weights(undisturbed)
+
+
+def test_a_run_that_fails_is_told_in_one_line_and_tried_again(tmp_path: Path) -> None:
+    data, out = write_office_home(tmp_path / "data"), tmp_path / "out"
+    image = data / "Product" / "Bed" / "0.png"
+    whole = image.read_bytes()
+    image.write_bytes(whole[:50])
+    arguments = ["bench", "office-home", "--data", str(data), "--out", str(out), "--methods", "source_only",
+                 "--tasks", "R2P,R2C", *COMMAND, "train.max_steps=2"]  # fmt: skip
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 1
+    assert [row["task"] for row in results(out)] == ["R2C"]  # the suite went on
+    (reason,) = (out / "runs" / "R2P" / "source_only" / "0" / "failure.txt").read_text().splitlines()
+    assert "1 images cannot be read" in reason
+    assert f"- failed: R2P, source_only, seed 0: {reason}" in first.stdout
+
+    image.write_bytes(whole)
+    done = out / "runs" / "R2C" / "source_only" / "0" / "result.json"
+    before = done.stat().st_mtime_ns
+    second = CliRunner().invoke(app, arguments)
+    assert second.exit_code == 0, second.output
+    assert "failed" not in second.stdout
+    assert done.stat().st_mtime_ns == before
+    assert [row["task"] for row in results(out)] == ["R2C", "R2P"]
+
+
+def kill_when(condition: Callable[[], int | None]) -> threading.Thread:
+    """Kill the process whose id ``condition`` gives, the first time it gives one."""
+
+    def watch() -> None:
+        end = time.monotonic() + 300
+        while time.monotonic() < end:
+            if (process := condition()) is not None:
+                os.kill(process, signal.SIGKILL)
+                return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def holder(out: Path) -> int | None:
+    """The process that trains PMTrans, once it has a checkpoint."""
+    folder = out / "runs" / "R2P" / "pmtrans" / "0"
+    if not list(folder.glob("checkpoints/step-*")):
+        return None
+    return int((folder / ".lock").read_text().split()[-1])
+
+
+def test_processes_give_the_results_of_one_even_if_one_is_killed(
+    office_home: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    plan = tiny_plan(office_home, out)
+    killer = kill_when(lambda: holder(out))
+    assert run(plan, Processes(2, threads=1)) == 0
+    killer.join(1)
+    assert not killer.is_alive()
+    assert results(out) == results(undisturbed)
+    assert weights(out) == weights(undisturbed)
