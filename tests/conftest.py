@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ from tiny_data import TINY, write_domain
 torch.set_num_threads(1)
 
 pytest_plugins = ["tiny_run"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A skipped browser is said in a line that no option hides."""
+    if not (shutil.which("chromedriver") and any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))):
+        terminalreporter.write_line(
+            "No browser here, so the report's page was not opened in one (apt-get install chromium chromium-driver)."
+        )
 
 
 @pytest.fixture
