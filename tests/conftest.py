@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import timm.data
 import torch
-from PIL import Image
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import BackboneConfig, load_config
@@ -20,20 +19,19 @@ from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.model import Model
 from pmtrans.training.progress import Reporter
 from pmtrans.training.train import train
+from tiny_data import TINY, write_domain
 
 torch.set_num_threads(1)
 
 pytest_plugins = ["tiny_run"]
 
-TINY = {
-    "vit": ("vit_tiny_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
-    "distilled": ("deit_tiny_distilled_patch16_224", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 32),
-    "registers": ("vit_small_patch14_reg4_dinov2", {"depth": 2, "embed_dim": 32, "num_heads": 2}, 28),
-    "rotary": ("vit_small_patch16_dinov3", {"depth": 2, "embed_dim": 48, "num_heads": 2}, 32),
-    "swin": (
-        "swin_tiny_patch4_window7_224", {"embed_dim": 16, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}, 32,
-    ),
-}  # fmt: skip
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A skipped browser is said in a line that no option hides."""
+    if not (shutil.which("chromedriver") and any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))):
+        terminalreporter.write_line(
+            "No browser here, so the report's page was not opened in one (apt-get install chromium chromium-driver)."
+        )
 
 
 @pytest.fixture
@@ -81,20 +79,6 @@ def random_batch(model: Model, pairs: int = 4, classes: int = 3, targets: int = 
 @pytest.fixture
 def batch_for() -> Callable[..., Batch]:
     return random_batch
-
-
-def write_domain(folder: Path, classes: list[str], per_class: int, tint: int, size: int = 36, seed: int = 0) -> Path:
-    """Class folders of small pictures: a bright square whose place depends on the class, noise, and a tint."""
-    random = np.random.default_rng(seed)
-    for number, name in enumerate(classes):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for index in range(per_class):
-            pixels = random.integers(0, 60, (size, size, 3))
-            row, column = divmod(number, 2)
-            pixels[row * 16 + 2 : row * 16 + 14, column * 16 + 2 : column * 16 + 14] += 150
-            pixels[..., 2] += tint
-            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name / f"{index:03d}.png")
-    return folder
 
 
 @pytest.fixture

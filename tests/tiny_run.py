@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,19 @@ class Witness(Reporter):
         self.steps.append(step)
         super().step(step, rate)
         self.at.pop(step, lambda: None)()
+
+
+def once_saved(run: Path, name: str, then: Callable[[], object]) -> Callable[[], None]:
+    """What happens only after a checkpoint is on the disk: it is written by a thread, in its own time."""
+
+    def wait_and_do() -> None:
+        for _ in range(6000):
+            if (run / "checkpoints" / name).is_dir():
+                break
+            time.sleep(0.01)
+        then()
+
+    return wait_and_do
 
 
 def assert_same_run(one: Path, other: Path) -> None:

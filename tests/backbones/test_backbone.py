@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from pmtrans.backbones.create import create_backbone
 from pmtrans.errors import ModelError
 from pmtrans.model import Model
+from tiny_data import TINY
 
 FAMILIES = ["vit", "distilled", "registers", "rotary", "swin"]
 CLASS_TOKEN = ["vit", "distilled", "registers", "rotary"]
@@ -20,8 +21,6 @@ CLASS_TOKEN = ["vit", "distilled", "registers", "rotary"]
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_embed_then_encode_is_the_timm_model(family: str, tiny: Callable[..., Model]) -> None:
-    from conftest import TINY
-
     backbone = tiny(family).backbone.eval()
     name, options, size = TINY[family]
     whole = timm.create_model(name, img_size=size, num_classes=0, **options).eval()

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import write_domain
 from pmtrans.cli import main
+from tiny_data import write_domain
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [

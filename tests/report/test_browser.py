@@ -127,4 +127,5 @@ def test_a_page_about_55000_images_opens_within_three_seconds(browser: Any, larg
         browser.get(large_page.as_uri())
         times.append(time.monotonic() - begin)
     assert min(times) < 3
-    assert browser.execute_script("return document.querySelectorAll('#maps circle').length") == 2 * 950
+    circles = browser.execute_script("return document.querySelectorAll('#maps circle').length")
+    assert circles == 2 * (345 + 600)  # all held out, and the most of the target that is drawn

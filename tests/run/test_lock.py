@@ -16,10 +16,13 @@ import os, sys, time
 from pathlib import Path
 from pmtrans.run.lock import run_lock
 with run_lock(Path(sys.argv[1])):
+    ready, tell = os.pipe()
     child = os.fork()  # as a loader process is started: it inherits what is open
     if child == 0:
+        os.write(tell, b"x")
         time.sleep(60)
         os._exit(0)
+    os.read(ready, 1)  # the child has come to life, and forgotten the lock
     print(child, flush=True)
     time.sleep(60)
 """

@@ -14,7 +14,7 @@ from pmtrans.config import Config
 from pmtrans.errors import RunError, TrainingError
 from pmtrans.training.checkpoint import checkpoints, load_snapshot
 from pmtrans.training.train import train
-from tiny_run import Witness, assert_same_run
+from tiny_run import Witness, assert_same_run, once_saved
 
 Configure = Callable[..., Config]
 
@@ -70,7 +70,7 @@ def test_a_folder_that_becomes_read_only_stops_the_run_and_loses_nothing(
 
     try:
         with pytest.raises(TrainingError, match=r"cannot be written: .*(not permitted|denied); checkpoint .* is whole"):
-            train(configure(), run, Witness({3: lock}))
+            train(configure(), run, Witness({3: once_saved(run, "step-00000002", lock)}))
     except subprocess.CalledProcessError:
         pytest.skip("the file system of the temporary folder knows no immutable flag")
     finally:
@@ -134,7 +134,7 @@ def test_a_killed_loader_process_stops_the_run_with_one_line_and_it_goes_on(
         multiprocessing.active_children()[0].kill()
 
     with pytest.raises(TrainingError, match=r"A loader process was killed .*; checkpoint .* is whole\. Give the same"):
-        train(configure(data__workers=2), run, Witness({3: kill}))
+        train(configure(data__workers=2), run, Witness({3: once_saved(run, "step-00000002", kill)}))
     train(configure(), run, Witness())
     assert_same_run(run, undisturbed)
 

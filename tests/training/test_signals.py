@@ -12,7 +12,7 @@ from pmtrans.config import Config
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.signals import Interrupted, stop_on_signals
 from pmtrans.training.train import train
-from tiny_run import Witness, assert_same_run
+from tiny_run import Witness, assert_same_run, once_saved
 
 
 def send(number: int) -> Callable[[], None]:
@@ -44,7 +44,7 @@ def test_a_second_signal_stops_at_once_and_loses_nothing_older(
 
     run = tmp_path / "run"
     with pytest.raises(Interrupted) as interrupted:
-        train(configure(), run, Witness({3: twice}))
+        train(configure(), run, Witness({3: once_saved(run, "step-00000002", twice)}))
     assert interrupted.value.exit_code == 143
     assert interrupted.value.at_once
     assert [path.name for path in checkpoints(run / "checkpoints")] == ["step-00000002"]

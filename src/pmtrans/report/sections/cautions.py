@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pmtrans.errors import one_line
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
+from pmtrans.report.sections.headline import contradicts
 from pmtrans.selection.collapse import collapse_signs
 
 MOST = 40
 UNSTABLE = 0.1  # of the pseudo labels, still changing at the end
-NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
 STARVED = 0.3  # of the time, waiting for images
 
 
@@ -26,8 +26,6 @@ def cautions(material: Material) -> Section | None:
 
 def _found(material: Material) -> Iterator[str]:
     summary = material.summary
-    if summary is not None and summary.verdict == "hurt":
-        yield f"Adaptation hurt: {summary.verdict_reason or ''} Keep the source-only model."
     yield from _of_the_labels(material)
     for line in material.evaluations:
         for text in line.get("warnings") or ():
@@ -54,8 +52,7 @@ def _of_the_labels(material: Material) -> Iterator[str]:
     if summary is None or summary.adapted is None or summary.source_only is None or summary.verdict is None:
         return
     gain = summary.adapted - summary.source_only
-    measured = "unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt"
-    if measured != summary.verdict:
+    if contradicts(summary.verdict, gain):
         yield f"Without labels the verdict is «{summary.verdict}»; the target's labels say {100 * gain:+.1f} points."
     estimate = summary.estimate
     if estimate and not estimate["low"] <= summary.adapted <= estimate["high"]:

@@ -7,6 +7,7 @@ from typing import Any
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
 
+NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
 VERDICTS = {
     "helped": "Adaptation helped",
     "unchanged": "Adaptation changed nothing",
@@ -20,17 +21,27 @@ def headline(material: Material) -> Section:
     values: dict[str, Any] = {"state": _state(material), "summary": summary, "method": material.method}
     if summary is None:
         return Section("headline", "This run is not finished", "headline.html", values=values)
-    advice = {"hurt": "Use the source-only model in baseline/model instead."}.get(summary.verdict or "", "")
+    gain = _difference(summary.adapted, summary.source_only) if material.method != "source_only" else None
+    advice = "Use the source-only model in baseline/model instead." if summary.verdict == "hurt" else ""
+    if contradicts(summary.verdict, gain):
+        advice = "The target's labels say otherwise: trust them."
     title = VERDICTS.get(summary.verdict or "", "Finished")
     if summary.verdict is None and material.method == "source_only":
         title = "Trained on the source only"
     values |= {
         "advice": advice,
-        "gain": _difference(summary.adapted, summary.source_only) if material.method != "source_only" else None,
+        "gain": gain,
         "estimate": summary.estimate,
         "parts": sorted((summary.estimate or {}).get("parts", {}).items()),
     }
     return Section("headline", title, "headline.html", values=values)
+
+
+def contradicts(verdict: str | None, gain: float | None) -> bool:
+    """Whether labels, where they exist, overrule what was judged without them."""
+    if verdict is None or gain is None:
+        return False
+    return verdict != ("unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt")
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
