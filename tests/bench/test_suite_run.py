@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -179,3 +180,27 @@ def test_processes_give_the_results_of_one_even_if_one_is_killed(
     assert not killer.is_alive()
     assert results(out) == results(undisturbed)
     assert weights(out) == weights(undisturbed)
+
+
+def test_domainnet_by_its_splits_reports_the_accuracy_on_the_test_list(tmp_path: Path) -> None:
+    """The chosen model is measured again by ``evaluate``; of the other checkpoints nothing is known there."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    write_office_home(data)
+    for old, new in (("Art", "clipart"), ("Product", "sketch")):
+        (data / old).rename(data / new)
+        images = sorted((data / new).glob("*/*.png"))
+        for part, chosen in (("train", images[::2]), ("test", images[1::2])):
+            names = ("Alarm_Clock", "Bed", "Candles")
+            lines = [f"{path.relative_to(data)} {names.index(path.parent.name)}\n" for path in chosen]
+            (data / f"{new}_{part}.txt").write_text("".join(lines))
+    done = CliRunner().invoke(app, ["bench", "domainnet", "--data", str(data), "--out", str(out), "--protocol", "split",
+                                    "--methods", "source_only", "--tasks", "clp2skt", *COMMAND])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (row,) = results(out)
+    assert (row["suite"], row["last"], row["oracle"]) == ("domainnet-split", "", "")
+    run_folder = out / "runs" / "clp2skt" / "source_only" / "0"
+    measured = CliRunner().invoke(
+        app, ["evaluate", str(run_folder), "--data", str(data / "sketch_test.txt"), "--root", str(data), "--json"]
+    )
+    assert json.loads(measured.stdout)["images"] == 9
+    assert float(row["selected"]) == json.loads(measured.stdout)["accuracy"]
