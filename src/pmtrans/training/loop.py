@@ -28,10 +28,11 @@ from pmtrans.run.metrics import MetricsLog
 from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
 from pmtrans.training.loggers import open_loggers
-from pmtrans.training.players import ascending_gradients, create_optimiser, descending, rest, set_learning_rates
+from pmtrans.training.players import create_optimiser, set_learning_rates
 from pmtrans.training.progress import Reporter
 from pmtrans.training.saver import Saver
 from pmtrans.training.signals import StopRequest
+from pmtrans.training.step import Step
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Loop:
         self.module: Any = self.method.to(self.accelerator.device)
         self.optimiser = create_optimiser(self.method, self.config.train)
         self.module = self.accelerator.prepare(self.module)
+        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train.clip)
         self.seconds = 0.0
         self.step = 0
         self._rate = self._waiting_share = 0.0
@@ -188,33 +190,12 @@ class Loop:
         self._news = bool(context.metrics)  # what happens once an epoch is logged at the step it happens
         torch.manual_seed(random_seed(self.config.seed, "step", self.step))
         rates = set_learning_rates(self.optimiser.param_groups, self.config.train, self.step, self.steps)
-        values: dict[str, Any] = {}
-        for phase, movers in self.method.phases.items():
-            moment = Moment(self.step, self.steps, self.epoch, phase)
-            parts: dict[str, Tensor | float] = {}
-            for batch in batches:
-                with self.accelerator.autocast():
-                    outputs = self.module(batch, moment)
-                self.accelerator.backward(outputs["loss"] / len(batches))
-                for name, value in outputs.items():
-                    parts[name] = parts.get(name, 0.0) + value.detach() / len(batches)
-            rest(self.optimiser.param_groups, movers)
-            norm = torch.nn.utils.clip_grad_norm_(
-                descending(self.optimiser.param_groups), self.config.train.clip or float("inf")
-            )
-            parts["gradient_norm"] = norm
-            stop_if_not_finite(
-                self.folder,
-                self.step,
-                batches,
-                (self.task.source, self.task.target),
-                {**parts, **self.method.state()},
-                rates,
-                ascending_gradients(self.optimiser.param_groups),
-            )
-            self.optimiser.step()
-            self.optimiser.zero_grad(set_to_none=True)
-            values |= parts
+
+        def refuse(values: dict[str, Any], gradients: list[Tensor]) -> None:
+            domains = self.task.source, self.task.target
+            stop_if_not_finite(self.folder, self.step, batches, domains, values, rates, gradients)
+
+        values = self._move(batches, moment, refuse)
         self.method.after_step(moment)
         return {**values, **context.metrics, **self.method.state(), **rates}
 
