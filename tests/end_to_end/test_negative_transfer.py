@@ -21,8 +21,8 @@ SHORT = {  # the demo in small; one evaluation, as to choose an early one is to 
     "backbone.weights": str(weights_path()),
     "data.holdout": 0.3,
     "train.batch_size": 16,
-    "train.max_steps": 60,
-    "train.evaluate_every": 60,
+    "train.max_steps": 40,
+    "train.evaluate_every": 40,
     "selection.game": False,
 }
 

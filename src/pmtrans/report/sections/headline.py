@@ -6,6 +6,7 @@ from typing import Any
 
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
+from pmtrans.selection.registry import VALIDATORS
 
 NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
 VERDICTS = {
@@ -30,6 +31,7 @@ def headline(material: Material) -> Section:
         title = "Trained on the source only"
     values |= {
         "advice": advice,
+        "selection": _with_titles(summary.selection),
         "gain": gain,
         "estimate": summary.estimate,
         "parts": sorted((summary.estimate or {}).get("parts", {}).items()),
@@ -42,6 +44,15 @@ def contradicts(verdict: str | None, gain: float | None) -> bool:
     if verdict is None or gain is None:
         return False
     return verdict != ("unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt")
+
+
+def _with_titles(explanation: str) -> str:
+    """Validators by the names that the page gives them."""
+    for name, validator in VALIDATORS.items():
+        explanation = explanation.replace(f" {name},", f" {validator.title},").replace(
+            f" {name};", f" {validator.title};"
+        )
+    return explanation
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
