@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pmtrans.report.material import Material
@@ -48,11 +49,7 @@ def contradicts(verdict: str | None, gain: float | None) -> bool:
 
 def _with_titles(explanation: str) -> str:
     """Validators by the names that the page gives them."""
-    for name, validator in VALIDATORS.items():
-        explanation = explanation.replace(f" {name},", f" {validator.title},").replace(
-            f" {name};", f" {validator.title};"
-        )
-    return explanation
+    return re.sub(r"[a-z_]+", lambda word: VALIDATORS[word[0]].title if word[0] in VALIDATORS else word[0], explanation)
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
