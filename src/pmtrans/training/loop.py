@@ -230,19 +230,18 @@ class Loop:
         return SourcePass(result.features_MF, result.logits_MK, labels_N)
 
     def _pass(self, name: str, domain: Domain) -> Pass:
-        at, result = self._passes.get(name, (-1, None))
-        if at == self.step and result is not None:
-            return result
-        result = run_pass(
-            self.method.model,
-            domain.paths,
-            self.task.preprocessing,
-            2 * self.task.batch_size,
-            self.config.data.workers,
-            self.accelerator.autocast,
-        )
-        self._passes[name] = (self.step, result)
-        return result
+        if name not in self._passes or self._passes[name][0] != self.step:
+            self._passes.pop(name, None)  # before the next is made: one over a large domain is gigabytes
+            result = run_pass(
+                self.method.model,
+                domain.paths,
+                self.task.preprocessing,
+                2 * self.task.batch_size,
+                self.config.data.workers,
+                self.accelerator.autocast,
+            )
+            self._passes[name] = (self.step, result)
+        return self._passes[name][1]
 
     def evaluation(self) -> Evaluation:
         """What is known about the model as it is now."""
