@@ -32,6 +32,10 @@ def train(
     root: Annotated[
         str | None, typer.Option(help="Where the paths of list files and tables start.", show_default=False)
     ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="A folder that keeps resized images: later passes need not decode.", show_default=False),
+    ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(help="Any timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
@@ -52,6 +56,9 @@ def train(
     resume: Annotated[
         str, typer.Option(metavar="auto|never|PATH", help="Go on with `--out`, or from a run or checkpoint at PATH.")
     ] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what memory and time it would take; write nothing.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -67,11 +74,18 @@ def train(
     from pmtrans.training.train import train as run_training
 
     flags = {
-        "data.source": source, "data.target": target, "data.root": root,
+        "data.source": source, "data.target": target, "data.root": root, "data.cache": cache,
         "backbone.name": backbone, "backbone.weights": weights, "method.name": method,
         "seed": seed, "train.baseline": baseline,
     }  # fmt: skip
     config = load_config(recipe, overrides or [], flags)
+    if dry_run:
+        from pmtrans.cli.plan_table import show_plan
+        from pmtrans.training.plan import make_plan
+
+        plan = make_plan(config, Reporter(quiet))
+        show_plan(plan)
+        raise typer.Exit(0 if plan.memory.fits else 1)  # so that a script may go on only if it fits
     with interruptible(out):
         summary = run_training(config, out, Reporter(quiet), overwrite, resume)
     if not quiet:

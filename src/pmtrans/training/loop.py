@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.cache import ImageCache
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.loader import VanishedImage, pair_batches
 from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
@@ -44,6 +45,7 @@ class Task:
     target: Domain
     preprocessing: Preprocessing
     batch_size: int
+    cache: ImageCache | None = None
 
     def steps(self, config: Config) -> tuple[int, int]:
         """(all steps, steps of an epoch)."""
@@ -148,11 +150,19 @@ class Loop:
         data, train, task = self.config.data, self.config.train, self.task
         transform = training_transform(task.preprocessing, data.augmentation, data.flip, data.random_erasing)
         on_gpu = self.accelerator.device.type == "cuda"
-        at_least = task.preprocessing.resize_to
+        cache = None if data.augmentation == "resized_crop" else task.cache  # a crop of the whole image needs it all
         while self.step < self.steps:
             sampler = self._sampler()
             batches = pair_batches(
-                task.source, task.target, transform, sampler, self.config.seed, at_least, data.workers, on_gpu
+                task.source,
+                task.target,
+                transform,
+                sampler,
+                self.config.seed,
+                task.preprocessing,
+                data.workers,
+                on_gpu,
+                cache,
             )
             for _ in range(len(sampler) // train.accumulate):
                 begin = time.monotonic()
@@ -239,6 +249,7 @@ class Loop:
                 2 * self.task.batch_size,
                 self.config.data.workers,
                 self.accelerator.autocast,
+                self.task.cache,
             )
             self._passes[name] = (self.step, result)
         return self._passes[name][1]

@@ -14,6 +14,7 @@ from accelerate import Accelerator
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
+from pmtrans.data.cache import ImageCache, open_cache
 from pmtrans.data.domain import LabelledDomain
 from pmtrans.data.holdout import sample_domain, split_holdout
 from pmtrans.data.read import Target, read_source, read_target
@@ -40,6 +41,7 @@ from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
 from pmtrans.training.loggers import refuse_missing
 from pmtrans.training.loop import Loop, Task
+from pmtrans.training.out_of_memory import explained_memory
 from pmtrans.training.progress import Reporter
 from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
@@ -52,6 +54,7 @@ class Data:
     source: LabelledDomain
     holdout: LabelledDomain
     target: Target
+    cache: ImageCache | None = None
 
 
 def train(
@@ -67,9 +70,11 @@ def train(
     ``baseline``: a finished source-only training of just these settings, taken over instead of done again.
     """
     refuse_missing(config.train.loggers)
-    data = read_data(config, reporter)
+    cache = open_cache(config.data.cache, reporter.warn)
+    data = replace(read_data(config, reporter), cache=cache)
     folder = RunFolder(out)
-    with claim(folder, overwrite), stop_on_signals() as stop, explained_faults(folder):
+    explained = explained_faults(folder), explained_memory(config, folder)
+    with claim(folder, overwrite), stop_on_signals() as stop, explained[0], explained[1]:
         state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
         if state is Opened.FINISHED:
             reporter.note(f"Run {one_line(out)} is finished already.")
@@ -144,9 +149,9 @@ def _witness(config: Config, folder: RunFolder, data: Data, baseline: Evidence) 
     path = folder.path / "witness.safetensors"
     if not path.is_file():
         _, task, trained = build(config, data, Reporter(quiet=True))
-        model = trained.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        model, size = trained.model.to("cuda" if torch.cuda.is_available() else "cpu"), 2 * task.batch_size
         holdout, target = (
-            run_pass(model, domain.paths, task.preprocessing, 2 * task.batch_size, config.data.workers)
+            run_pass(model, domain.paths, task.preprocessing, size, config.data.workers, cache=task.cache)
             for domain in (task.holdout, task.target)
         )
         witness = replace(
@@ -268,7 +273,7 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     if batch_size < config.train.batch_size:
         reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
     sample = sample_domain(data.source, 512, config.seed)
-    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
+    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache)
     return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
 
 
