@@ -17,8 +17,6 @@ import time
 
 import torch
 
-from pmtrans.backbones.create import create_backbone
-from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels, spherical_kmeans
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -59,6 +57,9 @@ def peak_bytes() -> int:
 
 def forward_seconds(given: argparse.Namespace) -> tuple[float, float]:
     """Per image, by the clock and of the processor: the least of a few batches, as k-means is compared with it."""
+    from pmtrans.backbones.create import create_backbone  # not in the process whose memory is measured
+    from pmtrans.model import Model
+
     model = Model(create_backbone(given.backbone, "none", given.image_size), given.classes).to(DEVICE).eval()
     images = torch.randn(given.batch, 3, given.image_size, given.image_size, device=DEVICE)
     times = []

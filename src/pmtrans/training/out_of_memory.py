@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,16 +41,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 @contextmanager
 def explained_memory(config: Config, folder: RunFolder | None = None) -> Iterator[None]:
     """An error that means it becomes ``OutOfMemory``; ``folder`` is the run whose checkpoints are named."""
-    ran_out = False
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        ran_out = True
-    if ran_out:  # raised here and not above: there the error's frames would keep the tensors alive
+        traceback.clear_frames(error.__traceback__)  # or the tensors of the step that failed would live on in it
         saved = f" {kept(folder).capitalize()}." if folder is not None else ""
-        raise OutOfMemory(f"Out of memory with {tried(config)}.{saved} Try {'; or '.join(advice(config))}.")
+        raise OutOfMemory(f"Out of memory with {tried(config)}.{saved} Try {'; or '.join(advice(config))}.") from None
 
 
 def tried(config: Config) -> str:
@@ -67,8 +66,8 @@ def advice(config: Config, batch_size: int | None = None) -> list[str]:
     train, said = config.train, []
     if not getattr(train, "checkpoint_activations", False):
         said.append("train.checkpoint_activations=true (same results, a third more time)")
-    if train.batch_size > 1:
-        smaller = batch_size or train.batch_size // 2
+    smaller = batch_size or train.batch_size // 2
+    if 0 < smaller < train.batch_size:
         times = -(-train.batch_size * train.accumulate // smaller)
         said.append(f"in a new --out train.batch_size={smaller} train.accumulate={times}")
     said.append("a smaller data.image_size or backbone.name")

@@ -217,10 +217,10 @@ def _measure_memory(loop: _Rehearsal, batches: list[Batch], program: int) -> tup
         obtainable=obtainable,
         measured=peak <= obtainable and not ran_out,
     )
-    if memory.fits or not peaks:
+    if memory.fits:
         return memory, None
-    fitting = whole // 2
-    while fitting > few and peaks[0] + (fitting - few) * per_pair > 0.9 * obtainable:
+    fitting = max(1, whole // 2)
+    while peaks and fitting > few and peaks[0] + (fitting - few) * per_pair > 0.9 * obtainable:
         fitting //= 2
     return memory, fitting
 
