@@ -7,6 +7,7 @@ so a run that is continued from a checkpoint is the run that was never interrupt
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,7 +88,9 @@ class Loop:
         self._passes: dict[str, tuple[int, Pass]] = {}
         self.module: Any = self.method.to(self.accelerator.device)
         self.optimiser = create_optimiser(self.method, self.config.train)
-        self.module = self.accelerator.prepare(self.module)
+        with warnings.catch_warnings():  # DDP has a new name for broadcast_buffers, accelerate has not
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            self.module = self.accelerator.prepare(self.module)
         self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train.clip)
         self.seconds = 0.0
         self.step = 0
