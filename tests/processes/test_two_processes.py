@@ -23,6 +23,8 @@ from pmtrans.run.metrics import TIMES, read_metrics
 from pmtrans.training.progress import Reporter
 from pmtrans.training.train import train
 
+PROGRAM = [sys.executable, "-m", "pmtrans"]
+linux = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found through /proc")
 FIFTY = {"train.max_steps": 50, "train.epochs": 99, "train.evaluate_every": 25}
 SWIN = {
     "backbone.name": "swin_tiny_patch4_window7_224",
@@ -34,9 +36,9 @@ MANIFOLD = {"method.mixing": "manifold_mixup", "method.warmup": 0.0}
 RUNS: dict[str, dict[str, Any]] = {
     "class-token": {**FIFTY, **VIT},
     "pooled": {**FIFTY, **SWIN},
-    "manifold mixup": {**VIT, **MANIFOLD},
+    "manifold mixup": {**VIT, **MANIFOLD, "train.evaluate_every": 6},
     "accumulated": {**VIT, "train.accumulate": 2, "method.warmup": 0.0},
-    **{f"method {name}": {**VIT, "method.name": name} for name in METHODS},
+    **{f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6} for name in METHODS},
 }
 
 
@@ -104,9 +106,12 @@ def test_two_processes_train_what_one_trains(name: str, pair: Path, home: Path) 
     assert_close_runs(alone, pair / alone.name)
 
 
+def long_settings(home: Path) -> dict[str, Any]:
+    return {**settings_of("class-token", home), "train.max_steps": 200, "train.evaluate_every": 20}
+
+
 def command(home: Path, out: Path, *more: str) -> list[str]:
-    settings = {**settings_of("class-token", home), "train.max_steps": 400, "train.evaluate_every": 20}
-    text = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    text = [f"{key}={json.dumps(value)}" for key, value in long_settings(home).items()]
     return ["train", *text, "--out", str(out), *more]
 
 
@@ -127,14 +132,20 @@ def child_of(process: subprocess.Popen[str], rank: int) -> int:
     raise AssertionError(f"no process of rank {rank}")
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found through /proc")
+@pytest.fixture(scope="module")
+def long_run(home: Path) -> Path:
+    """What nothing happened to, in one process."""
+    train(load_config(None, [], long_settings(home)), home / "long", Reporter(quiet=True))
+    return home / "long"
+
+
+@linux
 def test_a_lost_process_ends_the_run_in_one_line_and_another_number_of_processes_goes_on(
-    home: Path, tmp_path: Path
+    home: Path, long_run: Path, tmp_path: Path
 ) -> None:
-    run, whole = tmp_path / "run", tmp_path / "whole"
-    program = [sys.executable, "-c", "from pmtrans.cli import main; main()"]
+    run = tmp_path / "run"
     launched = subprocess.Popen(
-        [*program, *command(home, run, "--processes", "2")], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*PROGRAM, *command(home, run, "--processes", "2")], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     wait_for_checkpoint(run, launched)
     os.kill(child_of(launched, 1), signal.SIGKILL)
@@ -146,17 +157,30 @@ def test_a_lost_process_ends_the_run_in_one_line_and_another_number_of_processes
     assert lines[1] == "error: process 1 of 2 was ended by SIGKILL."
     assert "Traceback" not in said
 
-    settings = {**settings_of("class-token", home), "train.max_steps": 400, "train.evaluate_every": 20}
     going_on = tiny_run.Witness()
-    train(load_config(None, [], settings), run, going_on)
+    train(load_config(None, [], long_settings(home)), run, going_on)
     assert any(said.startswith("Going on with pmtrans from step") for said in going_on.said)
-    train(load_config(None, [], settings), whole, Reporter(quiet=True))
-    assert_close_runs(whole, run)
+    assert_close_runs(long_run, run)
+
+
+@linux
+def test_torchrun_starts_all_again_after_one_was_lost(home: Path, long_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
+    launched = subprocess.Popen(
+        [*torchrun, "-m", "pmtrans", *command(home, run)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_for_checkpoint(run, launched)
+    os.kill(child_of(launched, 1), signal.SIGKILL)
+    _, said = launched.communicate(timeout=300)
+    assert launched.returncode == 0, said
+    assert "Going on with pmtrans from step" in said
+    assert_close_runs(long_run, run)
 
 
 def test_a_batch_that_cannot_be_shared_and_a_users_mistake_are_one_line(home: Path, tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "from pmtrans.cli import main; main()"]
-    wrong = [*program, *command(home, tmp_path / "run", "--processes", "2"), "train.batch_size=5"]
+    wrong = [*PROGRAM, *command(home, tmp_path / "run", "--processes", "2"), "train.batch_size=5"]
     ended = subprocess.run(wrong, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 2
     assert ended.stderr.strip().splitlines()[-1].startswith("error: train.batch_size=5 cannot be shared by 2 processes")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -50,6 +50,19 @@ class Processes:
             raise MistakeSaidElsewhere(said[1])
         result: Result = said[0]
         return result
+
+    def together(self, function: Callable[[], Result]) -> Result:
+        """Call it in every process; where it is a user's mistake in any, all fail and the main one says why."""
+        result, reason = None, None
+        try:
+            result = function()
+        except UserError as error:
+            if self.count == 1:
+                raise
+            reason = str(error)
+        if said := self.first_reason(reason):
+            raise UserError(said) if self.is_main else MistakeSaidElsewhere(said)
+        return cast(Result, result)
 
     def highest(self, value: int) -> int:
         """The largest of all processes' numbers; on the CPU, so that no device is waited for."""

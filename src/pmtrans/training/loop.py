@@ -7,7 +7,6 @@ so a run that is continued from a checkpoint is the run that was never interrupt
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from pmtrans.data.transforms import Preprocessing, training_transform
 from pmtrans.errors import StoppedElsewhere, TrainingError
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass
+from pmtrans.processes.accelerator import prepare
 from pmtrans.processes.group import Processes
 from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
@@ -86,11 +86,9 @@ class Loop:
         self.steps, self.epoch = self.task.steps(self.config)
         self.evaluations: list[dict[str, Any]] = []
         self._passes: dict[str, tuple[int, Pass]] = {}
-        self.module: Any = self.method.to(self.accelerator.device)
+        self.method.to(self.accelerator.device)
         self.optimiser = create_optimiser(self.method, self.config.train)
-        with warnings.catch_warnings():  # DDP has a new name for broadcast_buffers, accelerate has not
-            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-            self.module = self.accelerator.prepare(self.module)
+        self.module = prepare(self.accelerator, self.method)
         self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train.clip)
         self.seconds = 0.0
         self.step = 0

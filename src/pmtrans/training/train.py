@@ -11,7 +11,6 @@ from typing import Any
 
 import timm.data
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
@@ -28,6 +27,7 @@ from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
+from pmtrans.processes.accelerator import create_accelerator
 from pmtrans.processes.group import Processes, joined
 from pmtrans.run.environment import environment
 from pmtrans.run.files import write_atomically, write_json
@@ -232,8 +232,8 @@ def _train_one(
             shutil.rmtree(folder / "candidates", ignore_errors=True)
         return done
     accelerator = create_accelerator(config.train.precision)
-    method, task, trained = build(config, data, reporter)
-    processes.check_batch(task.batch_size)
+    method, task, trained = processes.together(lambda: build(config, data, reporter))
+    processes.together(lambda: processes.check_batch(task.batch_size))
     loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, processes)
     judge = _observe(loop, data, trained, baseline) if processes.is_main else None
     snapshot = processes.on_main(lambda: _last_snapshot(folder, reporter))
@@ -311,16 +311,3 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     sample = sample_domain(data.source, 512, config.seed)
     task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
     return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
-
-
-def create_accelerator(wanted: str) -> Accelerator:
-    """For this process alone, or for its part in a group: buffers are the same in all, as all see whole batches."""
-    ddp = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    return Accelerator(mixed_precision=precision(wanted), cpu=not torch.cuda.is_available(), kwargs_handlers=[ddp])
-
-
-def precision(wanted: str) -> str:
-    """accelerate's name; ``auto``: bf16 on a GPU that has it, float32 elsewhere (bf16 is emulated on most CPUs)."""
-    if wanted == "auto":
-        return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
-    return "no" if wanted == "fp32" else wanted
