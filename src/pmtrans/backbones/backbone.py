@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pmtrans.backbones.rows import division, undivided
+
 Head = Callable[[Tensor], Tensor]
 
 
@@ -110,9 +112,25 @@ class Backbone(nn.Module, ABC):
         """Features of images; no scores are computed."""
         return self.encode(self.embed(images), scored=0).features_BF
 
-    @abstractmethod
     def encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
-        """Run the transformer; what attention scores need is kept for the first ``scored`` rows only."""
+        """Run the transformer; what attention scores need is kept for the first ``scored`` rows only.
+
+        Where several processes share a batch, each runs its own rows and all get the encoding of the whole.
+        """
+        shared = division()
+        if shared is None:
+            return self._encode(tokens_BND, scored)
+        if not (shared.divides(len(tokens_BND)) and shared.divides(scored)):
+            with undivided():  # some odd number of images: every process encodes them all
+                return self._encode(tokens_BND, scored)
+        own = self._encode(shared.mine(tokens_BND), scored // shared.count)
+        optional = (own.attention_BN, own.last_attention_BN, own.tokens_BPF)
+        gathered = (value if value is None else shared.gather(value) for value in optional)
+        return Encoding(shared.gather(own.features_BF), *gathered)
+
+    @abstractmethod
+    def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
+        """The same in one process."""
 
     @property
     def name(self) -> str:

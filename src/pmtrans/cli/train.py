@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,9 @@ def train(
     resume: Annotated[
         str, typer.Option(metavar="auto|never|PATH", help="Go on with `--out`, or from a run or checkpoint at PATH.")
     ] = "auto",
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")
+    ] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what memory and time it would take; write nothing.")
     ] = False,
@@ -70,8 +74,7 @@ def train(
     """
     from pmtrans.cli.running import interruptible, show_summary
     from pmtrans.config import load_config
-    from pmtrans.training.progress import Reporter
-    from pmtrans.training.train import train as run_training
+    from pmtrans.processes.environment import is_main, is_started
 
     flags = {
         "data.source": source, "data.target": target, "data.root": root, "data.cache": cache,
@@ -82,11 +85,20 @@ def train(
     if dry_run:
         from pmtrans.cli.plan_table import show_plan
         from pmtrans.training.plan import make_plan
+        from pmtrans.training.progress import Reporter
 
         plan = make_plan(config, Reporter(quiet))
-        show_plan(plan)
+        if is_main():
+            show_plan(plan)
         raise typer.Exit(0 if plan.memory.fits else 1)  # so that a script may go on only if it fits
+    if processes > 1 and not is_started():
+        from pmtrans.processes.launch import launch
+
+        raise typer.Exit(launch(sys.argv[1:], processes))
+    from pmtrans.training.progress import Reporter
+    from pmtrans.training.train import train as run_training
+
     with interruptible(out):
         summary = run_training(config, out, Reporter(quiet), overwrite, resume)
-    if not quiet:
+    if is_main() and not quiet:
         show_summary(summary, out)

@@ -59,7 +59,7 @@ class ImageCache:
         pixels = _read(entry, state)
         if pixels is not None:
             return Image.frombytes("RGB", (side, side), pixels)
-        image = resize(preprocessing)(load_image(path, at_least=side))
+        image: Image.Image = resize(preprocessing)(load_image(path, at_least=side))
         if not self._fault.value:
             try:
                 self._write(entry, state, image.tobytes())

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
 
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
@@ -24,12 +23,13 @@ from pmtrans.data.loader import pair_batches
 from pmtrans.data.sampling import PairSampler, Stream
 from pmtrans.data.transforms import training_transform
 from pmtrans.evaluation.passes import Pass, run_pass
+from pmtrans.processes.accelerator import create_accelerator
 from pmtrans.training.loop import Loop
 from pmtrans.training.memory import forget_peak, obtainable_memory, peak_memory, used_memory
 from pmtrans.training.out_of_memory import OutOfMemory, advice, explained_memory
 from pmtrans.training.progress import Reporter
 from pmtrans.training.signals import StopRequest
-from pmtrans.training.train import Data, baseline_switches, build, precision, read_data
+from pmtrans.training.train import Data, baseline_switches, build, read_data
 
 MOMENTS = 4  # a warm-up without the game costs less than the rest: steps are timed in each quarter of the run
 ROUNDS = 5
@@ -173,7 +173,7 @@ def make_plan(config: Config, reporter: Reporter) -> Plan:
 
 
 def _rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> _Rehearsal:
-    accelerator = Accelerator(mixed_precision=precision(config.train.precision), cpu=not torch.cuda.is_available())
+    accelerator = create_accelerator(config.train.precision)
     method, task, _ = build(config, data, reporter)
     return _Rehearsal("plan", method, task, config, scratch, accelerator, Reporter(quiet=True), StopRequest())
 
