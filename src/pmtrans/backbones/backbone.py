@@ -10,12 +10,14 @@ Shapes: B images, N patches, D width of the patch embedding, F width of the feat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from pmtrans.backbones.recompute import divided
 
 Head = Callable[[Tensor], Tensor]
 
@@ -28,6 +30,16 @@ class Encoding:
     attention_BN: Tensor | None = None  # class-token backbones: scores of the leading rows asked for
     last_attention_BN: Tensor | None = None  # the same, of the last layer alone
     tokens_BPF: Tensor | None = None  # pooled backbones: the final tokens as the head would see each
+
+    @classmethod
+    def join(cls, parts: Sequence[Encoding]) -> Encoding:
+        """The rows of all parts in one; the parts that were scored come first."""
+        columns = []
+        for name in ("features_BF", "attention_BN", "last_attention_BN", "tokens_BPF"):
+            rows = [value for part in parts if (value := getattr(part, name)) is not None]
+            columns.append(torch.cat(rows) if rows else None)
+        assert columns[0] is not None
+        return cls(columns[0], *columns[1:])
 
     def split(self, size: int) -> list[Encoding]:
         """Cut into encodings of ``size`` rows; rows beyond those scored have no attention."""
@@ -110,9 +122,13 @@ class Backbone(nn.Module, ABC):
         """Features of images; no scores are computed."""
         return self.encode(self.embed(images), scored=0).features_BF
 
-    @abstractmethod
     def encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
         """Run the transformer; what attention scores need is kept for the first ``scored`` rows only."""
+        return divided(self.encode_rows, tokens_BND, scored)
+
+    @abstractmethod
+    def encode_rows(self, tokens_BND: Tensor, scored: int) -> Encoding:
+        """``encode``, for these rows at once."""
 
     @property
     def name(self) -> str:

@@ -20,6 +20,8 @@ class _ClassTokenRow(InsideAttention):
     class that timm has.
     """
 
+    changes_results = False
+
     def __init__(self, rows: int, length: int) -> None:
         super().__init__()
         self.rows = rows
@@ -36,11 +38,12 @@ class _ClassTokenRow(InsideAttention):
 class ClassTokenBackbone(Backbone):
     """Features are timm's own pooled output; scores come from the class token."""
 
-    def encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
+    def encode_rows(self, tokens_BND: Tensor, scored: int) -> Encoding:
         if scored == 0:
             return Encoding(self._features(tokens_BND))
         special = int(self.trunk.num_prefix_tokens)
-        with _ClassTokenRow(scored, self.patches + special) as rows:
+        rows = _ClassTokenRow(scored, self.patches + special)
+        with rows:
             features = self._features(tokens_BND)
         mean_BN, last_BN = (scores[:, special:] for scores in (torch.stack(rows.layers).mean(0), rows.layers[-1]))
         return Encoding(

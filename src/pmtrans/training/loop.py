@@ -86,7 +86,7 @@ class Loop:
         self.module: Any = self.method.to(self.accelerator.device)
         self.optimiser = create_optimiser(self.method, self.config.train)
         self.module = self.accelerator.prepare(self.module)
-        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train.clip)
+        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train)
         self.seconds = 0.0
         self.step = 0
         self._rate = self._waiting_share = 0.0
