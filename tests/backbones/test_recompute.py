@@ -135,7 +135,7 @@ def test_batch_normalisation_cannot_be_divided(tiny: Callable[..., Model]) -> No
     backbone = tiny().backbone
     refuse_undividable([backbone])
     backbone.trunk.blocks[0].norm1 = nn.BatchNorm1d(5)
-    with pytest.raises(ModelError, match="train.accumulation=plain"):
+    with pytest.raises(ModelError, match=r"train\.accumulation=plain"):
         refuse_undividable([backbone])
 
 

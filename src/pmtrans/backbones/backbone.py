@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from pmtrans.backbones.recompute import divided
 
@@ -104,6 +105,15 @@ class Backbone(nn.Module, ABC):
         if tokens.ndim == 3:
             return tokens
         return tokens.flatten(1, 2) if self._channels_last else tokens.flatten(2).transpose(1, 2)
+
+    def embed_each(self, *images: Tensor) -> tuple[Tensor, ...]:
+        """Tokens of several equal batches, without a copy of their pixels.
+
+        A stem with batch normalisation sees them in one batch, as its statistics are those of all.
+        """
+        if any(isinstance(module, _BatchNorm) for module in self.stem.modules()):
+            return self.embed(torch.cat(images)).chunk(len(images))
+        return tuple(self.embed(one) for one in images)
 
     @property
     def _channels_last(self) -> bool:
