@@ -77,7 +77,7 @@ def watched(subject: Subject, clock: Callable[[], float]) -> Stopwatch:
     watch = Stopwatch(clock)
     backbone = subject.model.backbone
     watch.on(backbone, "embed", "embedding")
-    watch.on(backbone, "encode_rows", "encode")
+    watch.on(backbone, "_encode", "encode")
     watch.on(subject.optimiser, "step", "players")
     if isinstance(subject, Bare):
         watch.on(subject, "loss", "losses")

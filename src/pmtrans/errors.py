@@ -30,6 +30,22 @@ class TrainingError(RuntimeError):
     """Training had to stop; what was saved before stays whole. Shown as one line, exit code 1."""
 
 
+class SaidElsewhere(Exception):
+    """Of several processes all fail in the same way: the main one says it, the others just end."""
+
+
+class MistakeSaidElsewhere(UserError, SaidElsewhere):
+    """A user's mistake that the main process found."""
+
+
+class StoppedElsewhere(TrainingError, SaidElsewhere):
+    """Training that stops in all processes at the same step."""
+
+
+class LostProcess(TrainingError, SaidElsewhere):
+    """Another process of the run is not there any more."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """``" Did you mean 'x'?"`` for the known word closest to ``word``, or an empty string."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)

@@ -26,6 +26,7 @@ PAGES = [
     "docs/data.md",
     "docs/backbones.md",
     "docs/negative-transfer.md",
+    "docs/processes.md",
     "docs/extending.md",
 ]
 QUICK = """

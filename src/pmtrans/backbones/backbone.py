@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pmtrans.backbones.recompute import divided
+from pmtrans.backbones.recompute import encode_in_pieces
+from pmtrans.backbones.rows import division, undivided
 
 Head = Callable[[Tensor], Tensor]
 
@@ -133,12 +134,24 @@ class Backbone(nn.Module, ABC):
         return self.encode(self.embed(images), scored=0).features_BF
 
     def encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
-        """Run the transformer; what attention scores need is kept for the first ``scored`` rows only."""
-        return divided(self.encode_rows, tokens_BND, scored)
+        """Run the transformer; what attention scores need is kept for the first ``scored`` rows only.
+
+        Where several processes share a batch, each runs its own rows and all get the encoding of the whole.
+        """
+        shared = division()
+        if shared is None:
+            return encode_in_pieces(self._encode, tokens_BND, scored)
+        if not (shared.divides(len(tokens_BND)) and shared.divides(scored)):
+            with undivided():  # some odd number of images: every process encodes them all
+                return encode_in_pieces(self._encode, tokens_BND, scored)
+        own = encode_in_pieces(self._encode, shared.mine(tokens_BND), scored // shared.count)
+        optional = (own.attention_BN, own.last_attention_BN, own.tokens_BPF)
+        gathered = (value if value is None else shared.gather(value) for value in optional)
+        return Encoding(shared.gather(own.features_BF), *gathered)
 
     @abstractmethod
-    def encode_rows(self, tokens_BND: Tensor, scored: int) -> Encoding:
-        """``encode``, for these rows at once."""
+    def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
+        """The same for these rows, at once."""
 
     @property
     def name(self) -> str:

@@ -38,7 +38,7 @@ class _ClassTokenRow(InsideAttention):
 class ClassTokenBackbone(Backbone):
     """Features are timm's own pooled output; scores come from the class token."""
 
-    def encode_rows(self, tokens_BND: Tensor, scored: int) -> Encoding:
+    def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
         if scored == 0:
             return Encoding(self._features(tokens_BND))
         special = int(self.trunk.num_prefix_tokens)

@@ -14,6 +14,7 @@ from pmtrans.backbones import digits_vit  # noqa: F401  (registers the demo's tr
 from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.class_token import ClassTokenBackbone
 from pmtrans.backbones.pooled import PooledBackbone
+from pmtrans.backbones.rows import draw_for_whole_batches
 from pmtrans.backbones.weights import load_weights
 from pmtrans.errors import ModelError, nearest, one_line
 
@@ -42,6 +43,7 @@ def create_backbone(
         raise ModelError(f"Backbone {one_line(name)!r} is not a transformer: PatchMix needs patches and attention.")
     if stem_name is None:
         raise ModelError(f"Backbone {one_line(name)!r} has no single patch embedding at which patches could be mixed.")
+    draw_for_whole_batches(model)
     if weights not in ("none", "timm"):
         load_weights(model, Path(weights))
     has_class_token = getattr(model, "cls_token", None) is not None and getattr(model, "num_prefix_tokens", 0) > 0

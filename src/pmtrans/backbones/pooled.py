@@ -39,7 +39,7 @@ class PooledBackbone(Backbone):
             self.final_grid = tuple(final.shape[1:3] if last else final.shape[2:])
             self._final_layout = "NHWC" if last else "NCHW"
 
-    def encode_rows(self, tokens_BND: Tensor, scored: int) -> Encoding:
+    def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
         final: Any = self.final_tokens(tokens_BND)
         features = self.trunk.forward_head(final, pre_logits=True)
         return Encoding(features, tokens_BPF=self._tokens(final[:scored]) if scored else None)

@@ -1,9 +1,10 @@
 """Memory for time: what lies between two points is not kept for the backward pass but computed again there.
 
-``checkpoint_blocks`` keeps only what enters each transformer block. ``divided`` runs the transformer over a batch in
-pieces of rows and keeps only the tokens: the loss sees the whole batch, the memory is that of one piece. This is
-gradient caching (Gao et al., "Scaling deep contrastive learning batch size under memory limited setup", RepL4NLP 2021)
-at the seam where rows do not know of each other, so it changes nothing, whatever the method does with the features.
+``checkpoint_blocks`` keeps only what enters each transformer block. ``encode_in_pieces`` runs the transformer over a
+batch in pieces of rows and keeps only the tokens: the loss sees the whole batch, the memory is that of one piece. This
+is gradient caching (Gao et al., "Scaling deep contrastive learning batch size under memory limited setup", RepL4NLP
+2021) at the seam where rows do not know of each other, so it changes nothing, whatever a method does with the features.
+(Dropout of single units is drawn piece by piece; drop path, which is one number a row, as for the whole batch.)
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from pmtrans.backbones.blocks import couples_rows, transformer_blocks
+from pmtrans.backbones.rows import Division, Piece, divided_as, division, piece
 from pmtrans.errors import ModelError
 
 if TYPE_CHECKING:
     from pmtrans.backbones.backbone import Backbone, Encoding
+
+Encode = Callable[[Tensor, int], "Encoding"]
 
 _pieces = 1
 
@@ -45,22 +49,23 @@ def _again_in_backward(forward: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 
 def _same_answers() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Modes that answer a call differently must do so again, from the state that they are in now."""
+    """What answers a call differently, or divides rows, must do so again, from the state that it is in now."""
     modes: list[TorchFunctionMode] = [
         copy.copy(mode) for mode in _get_current_function_mode_stack() if getattr(mode, "changes_results", False)
     ]
-    return nullcontext(), _Again(modes)
+    return nullcontext(), _Again(modes, division(), copy.copy(piece()))
 
 
 class _Again(AbstractContextManager[None]):
-    """Enters copies of modes, as often as there are backward passes."""
+    """Enters copies of what was there, as often as there are backward passes."""
 
-    def __init__(self, modes: list[TorchFunctionMode]) -> None:
-        self._modes = modes
+    def __init__(self, modes: list[TorchFunctionMode], shared: Division | None, part: Piece | None) -> None:
+        self._modes, self._shared, self._part = modes, shared, part
         self._stacks: list[ExitStack] = []
 
     def __enter__(self) -> None:
         self._stacks.append(ExitStack())
+        self._stacks[-1].enter_context(divided_as(self._shared, self._part))
         for mode in self._modes:
             self._stacks[-1].enter_context(copy.copy(mode))
 
@@ -89,65 +94,30 @@ def refuse_undividable(backbones: Iterable[Backbone]) -> None:
             )
 
 
-def divided(encode: Callable[[Tensor, int], Encoding], tokens_BND: Tensor, scored: int) -> Encoding:
+def encode_in_pieces(encode: Encode, tokens_BND: Tensor, scored: int) -> Encoding:
     """``encode`` of all rows, piece by piece inside ``in_pieces``.
 
     Left whole where rows meet inside the transformer (Manifold Mixup, SSRT, CDTrans, TVT): right, but not smaller.
     """
     if _pieces == 1 or not torch.is_grad_enabled() or couples_rows() or _answered():
         return encode(tokens_BND, scored)
-    draws: list[Tensor] = []
-    rows = -(-len(tokens_BND) // _pieces)
+    total, drawn = len(tokens_BND), list[Tensor]()
     parts = []
-    for start in range(0, len(tokens_BND), rows):
-        piece = tokens_BND[start : start + rows]
-        mode = _WholeBatchDraws(draws, start, len(piece), len(tokens_BND))
-        here = min(max(scored - start, 0), len(piece))
-        parts.append(checkpoint(_encode_piece, encode, piece, here, mode, use_reentrant=False))
+    for start in range(0, total, rows := -(-total // _pieces)):
+        tokens = tokens_BND[start : start + rows]
+        here = min(max(scored - start, 0), len(tokens))
+        part = Piece(start, len(tokens), total, drawn)
+        parts.append(checkpoint(_encode_piece, encode, tokens, here, division(), part, use_reentrant=False))
     return type(parts[0]).join(parts)
+
+
+def _encode_piece(encode: Encode, tokens: Tensor, scored: int, shared: Division | None, part: Piece) -> Encoding:
+    with divided_as(shared, part):
+        return encode(tokens, scored)
 
 
 def _answered() -> bool:
     return any(getattr(mode, "changes_results", False) for mode in _get_current_function_mode_stack())
-
-
-def _encode_piece(
-    encode: Callable[[Tensor, int], Encoding], piece: Tensor, scored: int, draws: _WholeBatchDraws
-) -> Encoding:
-    with copy.copy(draws):  # at its first draw each time, also in the backward pass
-        return encode(piece, scored)
-
-
-class _WholeBatchDraws(TorchFunctionMode):
-    """Drop path draws one number a row: the first piece draws them for the whole batch, the others take theirs.
-
-    So the numbers are those of an undivided pass, and so is the state of the generator after it. Dropout of single
-    units is drawn piece by piece.
-    """
-
-    changes_results = True
-
-    def __init__(self, drawn: list[Tensor], start: int, rows: int, total: int) -> None:
-        super().__init__()
-        self.drawn, self.start, self.rows, self.total = drawn, start, rows, total
-        self.next = 0
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if func is not Tensor.bernoulli_ or not (len(args[0]) == args[0].numel() == self.rows):
-            return func(*args, **(kwargs or {}))
-        into, *rest = args
-        if self.start == 0:  # in the backward pass too, as the generator must move on; the numbers are the same
-            whole = into.new_empty(self.total, *into.shape[1:])
-            self.drawn[self.next : self.next + 1] = [whole.bernoulli_(*rest, **(kwargs or {}))]
-        into.copy_(self.drawn[self.next][self.start : self.start + self.rows])
-        self.next += 1
-        return into
 
 
 def backbones_in(module: nn.Module) -> list[Backbone]:

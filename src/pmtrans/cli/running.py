@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from pmtrans.errors import one_line
+from pmtrans.processes.environment import is_main
 from pmtrans.run.summary import Summary
 from pmtrans.training.signals import Interrupted
 
@@ -23,10 +24,9 @@ def interruptible(out: Path) -> Iterator[None]:
     except Interrupted as interrupted:
         how = "at once by a second" if interrupted.at_once else "by"
         kept = "the last checkpoint is" if interrupted.at_once else "all that was done is saved"
-        print(
-            f"Stopped {how} {interrupted}; {kept} in {one_line(out)}. Go on with: {_same_command()}",
-            file=sys.stderr,
-        )
+        if is_main():
+            said = f"Stopped {how} {interrupted}; {kept} in {one_line(out)}. Go on with: {_same_command()}"
+            print(said, file=sys.stderr)
         raise typer.Exit(interrupted.exit_code) from None
     except KeyboardInterrupt:  # before training began
         raise typer.Exit(130) from None

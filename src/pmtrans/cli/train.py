@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,9 @@ def train(
     resume: Annotated[
         str, typer.Option(metavar="auto|never|PATH", help="Go on with `--out`, or from a run or checkpoint at PATH.")
     ] = "auto",
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")
+    ] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -63,8 +67,7 @@ def train(
     """
     from pmtrans.cli.running import interruptible, show_summary
     from pmtrans.config import load_config
-    from pmtrans.training.progress import Reporter
-    from pmtrans.training.train import train as run_training
+    from pmtrans.processes.environment import is_main, is_started
 
     flags = {
         "data.source": source, "data.target": target, "data.root": root,
@@ -72,7 +75,14 @@ def train(
         "seed": seed, "train.baseline": baseline,
     }  # fmt: skip
     config = load_config(recipe, overrides or [], flags)
+    if processes > 1 and not is_started():
+        from pmtrans.processes.launch import launch
+
+        raise typer.Exit(launch(sys.argv[1:], processes))
+    from pmtrans.training.progress import Reporter
+    from pmtrans.training.train import train as run_training
+
     with interruptible(out):
         summary = run_training(config, out, Reporter(quiet), overwrite, resume)
-    if not quiet:
+    if is_main() and not quiet:
         show_summary(summary, out)

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, Dataset
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.image import load_image
-from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, random_seed
+from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
-from pmtrans.errors import DataError, TrainingError
+from pmtrans.errors import DataError, SaidElsewhere, TrainingError
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class Unreadable:
 
 class VanishedImage(TrainingError):
     """An image that was there when training began cannot be read any more; raised between two steps."""
+
+
+class VanishedElsewhere(VanishedImage, SaidElsewhere):
+    """The same in the other processes of a run."""
 
 
 def _leave_signals_to_the_main_process(_: int) -> None:
@@ -91,7 +95,7 @@ def pair_batches(
     source: LabelledDomain,
     target: Domain,
     transform: Transform,
-    sampler: PairSampler | ChosenPairs,
+    sampler: PairSampler | ChosenPairs | Share,
     seed: int,
     at_least: int,
     workers: int,

@@ -87,6 +87,27 @@ class ChosenPairs:
             yield source + [Draw("target", self.epoch, pair[1]) for pair in chosen]
 
 
+@dataclass(frozen=True)
+class Share:
+    """Of every batch the draws that process ``rank`` of ``count`` loads: the same part of each domain's."""
+
+    batches: PairSampler | ChosenPairs
+    rank: int
+    count: int
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        for draws in self.batches:
+            mine: list[Draw] = []
+            for domain in ("source", "target"):
+                of_domain = [draw for draw in draws if draw.domain == domain]
+                share = len(of_domain) // self.count
+                mine += of_domain[self.rank * share : (self.rank + 1) * share]
+            yield mine
+
+
 def steps_per_epoch(source_images: int, target_images: int, pairs_per_step: int) -> int:
     """The longer domain defines an epoch; the shorter is iterated again."""
     return max(1, max(source_images, target_images) // pairs_per_step)

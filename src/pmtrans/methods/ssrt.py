@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pmtrans.backbones.blocks import before_block, check_growing_batch, transformer_blocks
+from pmtrans.backbones.rows import all_rows, own_rows
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError
 from pmtrans.losses import classification_loss
@@ -94,8 +95,9 @@ class SSRT(Method):
         tokens_2BND = backbone.embed(torch.cat([batch.source_images, batch.target_images]))
 
         def perturb(hidden_2B: Tensor) -> Tensor:  # Eq. 2: the perturbed copies join the batch
-            target_B = hidden_2B[pairs:]
-            offset_B = (target_B.flip(0) - target_B).detach()
+            target_B = hidden_2B.chunk(2)[1]
+            others_B = own_rows(all_rows(target_B.detach()).flip(0))
+            offset_B = others_B - target_B.detach()
             return torch.cat([hidden_2B, target_B + (self.options.perturbation * strength * offset_B).to(target_B)])
 
         with before_block(transformer_blocks(backbone)[layer], perturb):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pmtrans.backbones.backbone import Backbone, Encoding
 from pmtrans.backbones.blocks import before_block, check_growing_batch, transformer_blocks
+from pmtrans.backbones.rows import own_rows
 from pmtrans.mixing.mixup import Mixup
 
 
@@ -20,13 +21,12 @@ class ManifoldMixup(Mixup):
         self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, scored: int
     ) -> tuple[Encoding, Tensor]:
         blocks = transformer_blocks(backbone)
-        pairs = len(source_BND)
-        drawn_BN = self.ratios(pairs)
+        drawn_BN = self.ratios(len(source_BND))
         ratio_BN = drawn_BN if self.weighs == "source" else 1 - drawn_BN
 
         def mix_hidden(hidden_2B: Tensor) -> Tensor:
             source_B, target_B = hidden_2B.chunk(2)
-            weight_B = ratio_BN[:, 0].view(pairs, *[1] * (hidden_2B.ndim - 1)).to(hidden_2B.dtype)
+            weight_B = own_rows(ratio_BN[:, 0]).view(-1, *[1] * (hidden_2B.ndim - 1)).to(hidden_2B.dtype)
             return torch.cat([hidden_2B, torch.lerp(target_B, source_B, weight_B)])
 
         with before_block(blocks[int(torch.randint(len(blocks), ()))], mix_hidden):

@@ -16,21 +16,23 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from pmtrans.backbones.rows import divided
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain, LabelledDomain
-from pmtrans.data.loader import VanishedImage, pair_batches
-from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
+from pmtrans.data.loader import VanishedElsewhere, VanishedImage, pair_batches
+from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, random_seed, steps_per_epoch
 from pmtrans.data.transforms import Preprocessing, training_transform
+from pmtrans.errors import StoppedElsewhere, TrainingError
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass
-from pmtrans.run.metrics import MetricsLog
+from pmtrans.processes.accelerator import prepare
+from pmtrans.processes.group import Processes
 from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
-from pmtrans.training.loggers import open_loggers
 from pmtrans.training.players import create_optimiser, set_learning_rates
 from pmtrans.training.progress import Reporter
-from pmtrans.training.saver import Saver
+from pmtrans.training.records import Records, plain
 from pmtrans.training.signals import StopRequest
 from pmtrans.training.step import Step
 
@@ -77,15 +79,16 @@ class Loop:
     accelerator: Accelerator
     reporter: Reporter
     stop: StopRequest
+    processes: Processes = field(default_factory=Processes)
     observers: list[Observer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.steps, self.epoch = self.task.steps(self.config)
         self.evaluations: list[dict[str, Any]] = []
         self._passes: dict[str, tuple[int, Pass]] = {}
-        self.module: Any = self.method.to(self.accelerator.device)
+        self.method.to(self.accelerator.device)
         self.optimiser = create_optimiser(self.method, self.config.train)
-        self.module = self.accelerator.prepare(self.module)
+        self.module = prepare(self.accelerator, self.method)
         self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train)
         self.seconds = 0.0
         self.step = 0
@@ -104,17 +107,16 @@ class Loop:
     def fit(self) -> None:
         """Train to the last step; evaluated and saved on the way."""
         self.stop.check()  # asked while the model was being built: nothing is new since the last checkpoint
-        log = MetricsLog(self.folder / "metrics.jsonl", last_step=self.step)
-        log.listeners += open_loggers(self.config.train.loggers, self.folder, self.step, self.reporter.warn)
-        saver = Saver(self.folder / "checkpoints", self.config.train.keep_checkpoints, log.path)
+        if not self.processes.is_main:
+            return self._fit(None)
+        train = self.config.train
         try:
-            with saver:
-                self._fit(log, saver)
+            with Records(self.folder, train.keep_checkpoints, train.loggers, self.step, self.reporter) as records:
+                self._fit(records)
         finally:
             self.reporter.stop()
-            log.close()
 
-    def _fit(self, log: MetricsLog, saver: Saver) -> None:
+    def _fit(self, records: Records | None) -> None:
         started = time.monotonic() - self.seconds
         self.reporter.start(self.title, self.step, self.steps)
         self.method.train()
@@ -124,26 +126,29 @@ class Loop:
                 self.step += 1
                 self.seconds = time.monotonic() - started
                 self.reporter.step(self.step, self._rate)
-                if self.step % self.config.train.log_every == 0 or self.step in (1, self.steps) or self._news:
-                    plain = {name: _number(value) for name, value in values.items()}
-                    plain |= {"seconds": round(self.seconds, 3), "images_per_second": self._rate}
-                    plain |= {"waiting_share": self._waiting_share}
-                    log.write(self.step, {"epoch": (self.step - 1) // self.epoch, **plain})
-                    self.reporter.values(self.step, plain)
+                if records and (
+                    self._news or self.step % self.config.train.log_every == 0 or self.step in (1, self.steps)
+                ):
+                    speed = {"images_per_second": self._rate, "waiting_share": self._waiting_share}
+                    place = {"epoch": (self.step - 1) // self.epoch}
+                    records.step(self.step, {**place, **values, "seconds": round(self.seconds, 3), **speed})
                 if self.step % (self.config.train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
-                    self._evaluate(log)
-                    saver.save(self._snapshot())
-                saver.check()
+                    self._evaluate(records)
+                    if records:
+                        records.save(self._snapshot())
+                if records:
+                    records.check()
+                self.stop.signal = self.processes.highest(self.stop.signal or 0) or None
                 if self.stop.signal is not None:
-                    self._save_and_wait(saver)
+                    self._save_and_wait(records)
                     self.stop.check()
         except VanishedImage:  # between two steps: what was done is whole
-            self._save_and_wait(saver)
+            self._save_and_wait(records)
             raise
 
-    def _save_and_wait(self, saver: Saver) -> None:
-        saver.save(self._snapshot())
-        saver.wait()
+    def _save_and_wait(self, records: Records | None) -> None:
+        if records:
+            records.save(self._snapshot(), wait=True)
 
     def _steps_of_batches(self) -> Iterator[list[Batch]]:
         """For each remaining step its micro-batches, loaded ahead by the workers."""
@@ -152,18 +157,31 @@ class Loop:
         on_gpu = self.accelerator.device.type == "cuda"
         at_least = task.preprocessing.resize_to
         while self.step < self.steps:
-            sampler = self._sampler()
+            sampler = Share(self._sampler(), self.processes.rank, self.processes.count)
             batches = pair_batches(
                 task.source, task.target, transform, sampler, self.config.seed, at_least, data.workers, on_gpu
             )
             for _ in range(len(sampler) // train.accumulate):
                 begin = time.monotonic()
-                micro = [next(batches) for _ in range(train.accumulate)]
+                micro = self._load(batches)
                 waited = time.monotonic() - begin
-                yield [batch.to(self.accelerator.device) for batch in micro]
+                yield [self.processes.whole(batch.to(self.accelerator.device)) for batch in micro]
                 took = time.monotonic() - begin
-                self._rate = sum(len(b.source_index) + len(b.target_index) for b in micro) / took
+                images = sum(len(batch.source_index) + len(batch.target_index) for batch in micro)
+                self._rate = self.processes.count * images / took
                 self._waiting_share = waited / took
+
+    def _load(self, batches: Iterator[Batch]) -> list[Batch]:
+        """The micro-batches of a step; where one process cannot read an image, all stop before the step."""
+        micro: list[Batch] = []
+        unreadable = None
+        try:
+            micro = [next(batches) for _ in range(self.config.train.accumulate)]
+        except VanishedImage as error:
+            unreadable = str(error)
+        if reason := self.processes.first_reason(unreadable):
+            raise VanishedImage(reason) if self.processes.is_main else VanishedElsewhere(reason)
+        return micro
 
     def _sampler(self) -> PairSampler | ChosenPairs:
         """What comes next: both streams to the end, or the rest of this epoch where the method chooses the pairs."""
@@ -193,9 +211,13 @@ class Loop:
 
         def refuse(values: dict[str, Any], gradients: list[Tensor]) -> None:
             domains = self.task.source, self.task.target
-            stop_if_not_finite(self.folder, self.step, batches, domains, values, rates, gradients)
+            try:
+                stop_if_not_finite(self.folder, self.step, batches, domains, values, rates, gradients)
+            except TrainingError as error:
+                raise error if self.processes.is_main else StoppedElsewhere(str(error)) from None
 
-        values = self._move(batches, moment, refuse)
+        with divided(self.processes.rank, self.processes.count, self.task.batch_size):
+            values = self._move(batches, moment, refuse)
         self.method.after_step(moment)
         return {**values, **context.metrics, **self.method.state(), **rates}
 
@@ -214,14 +236,16 @@ class Loop:
         at, result = self._passes.get(name, (-1, None))
         if at == self.step and result is not None:
             return result
-        result = run_pass(
+        images = len(domain)
+        own = run_pass(
             self.method.model,
-            domain.paths,
+            domain.paths[self.processes.part_of(images)],
             self.task.preprocessing,
-            2 * self.task.batch_size,
+            max(1, 2 * self.task.batch_size // self.processes.count),
             self.config.data.workers,
             self.accelerator.autocast,
         )
+        result = Pass(*(self.processes.gather(rows, images) for rows in (own.features_MF, own.logits_MK)))
         self._passes[name] = (self.step, result)
         return result
 
@@ -231,17 +255,16 @@ class Loop:
         sample = self._pass("source_sample", self.task.source_sample) if holdout is not None else None
         return Evaluation(self.step, self._pass("target", self.task.target), holdout, sample)
 
-    def _evaluate(self, log: MetricsLog) -> None:
+    def _evaluate(self, records: Records | None) -> None:
+        """All processes make the passes; the main one judges."""
         evaluation = self.evaluation()
         values: dict[str, Any] = {}
+        if records is None:
+            return
         for observe in self.observers:
             values |= observe(evaluation)
-        self.evaluations.append({"step": self.step, **{name: _number(value) for name, value in values.items()}})
-        log.write(self.step, {"event": "evaluation", **values})
+        self.evaluations.append({"step": self.step, **plain(values)})
+        records.evaluation(self.step, values)
 
     def _snapshot(self) -> Snapshot:
         return take_snapshot(self.step, self.method, self.optimiser, self.seconds, self.evaluations)
-
-
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) else value

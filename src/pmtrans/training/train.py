@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import timm.data
 import torch
-from accelerate import Accelerator
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
@@ -27,6 +27,8 @@ from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
+from pmtrans.processes.accelerator import create_accelerator
+from pmtrans.processes.group import Processes, joined
 from pmtrans.run.environment import environment
 from pmtrans.run.files import write_atomically, write_json
 from pmtrans.run.folder import RunFolder, claim, fingerprint
@@ -36,10 +38,11 @@ from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import Judge, read_evidence, write_evidence
 from pmtrans.selection.verdict import verdict
+from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
 from pmtrans.training.loggers import refuse_missing
-from pmtrans.training.loop import Loop, Task
+from pmtrans.training.loop import Evaluation, Loop, Task
 from pmtrans.training.progress import Reporter
 from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
@@ -67,19 +70,27 @@ def train(
     ``baseline``: a finished source-only training of just these settings, taken over instead of done again.
     """
     refuse_missing(config.train.loggers)
-    data = read_data(config, reporter)
-    folder = RunFolder(out)
-    with claim(folder, overwrite), stop_on_signals() as stop, explained_faults(folder):
-        state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
-        if state is Opened.FINISHED:
-            reporter.note(f"Run {one_line(out)} is finished already.")
-            return read_summary(folder.summary)
-        write_json(folder.classes, list(data.source.classes))
-        if state is Opened.NEW:
-            write_json(out / "environment.json", environment())
-        if baseline is not None:
-            adopt_finished(baseline, folder.baseline)
-        return _train_both(config, folder, data, reporter, stop)
+    with joined() as processes:
+        reporter = reporter if processes.is_main else Reporter(quiet=True)
+        data = processes.on_main(lambda: read_data(config, reporter))
+        folder = RunFolder(out)
+        with ExitStack() as held, stop_on_signals() as stop, explained_faults(folder):
+
+            def open_folder() -> Opened:
+                held.enter_context(claim(folder, overwrite))
+                state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
+                if state is not Opened.FINISHED:
+                    write_json(folder.classes, list(data.source.classes))
+                if state is Opened.NEW:
+                    write_json(out / "environment.json", environment())
+                if baseline is not None and state is not Opened.FINISHED:
+                    adopt_finished(baseline, folder.baseline)
+                return state
+
+            if processes.on_main(open_folder) is Opened.FINISHED:
+                reporter.note(f"Run {one_line(out)} is finished already.")
+                return processes.on_main(lambda: read_summary(folder.summary))
+            return _train_both(config, folder, data, reporter, stop, processes)
 
 
 def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
@@ -121,17 +132,27 @@ def _readable(
     return keep_readable(source, bad), replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
 
 
-def _train_both(config: Config, folder: RunFolder, data: Data, reporter: Reporter, stop: StopRequest) -> Summary:
+def _train_both(
+    config: Config, folder: RunFolder, data: Data, reporter: Reporter, stop: StopRequest, processes: Processes
+) -> Summary:
     begin = time.monotonic()
     name = config.method["name"]
     baseline = None
     if config.train.baseline and name != "source_only":
         plain = config.model_copy(update={"method": baseline_switches(config)})
-        baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop)
-    witness = _witness(config, folder, data, baseline.evidence) if baseline and baseline.evidence else None
-    adapted = _train_one(name, config, folder.path, data, reporter, stop, witness)
-    summary = _summarise(name, baseline, adapted, witness)
-    write_json(folder.summary, summary.to_json())
+        baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop, processes)
+    witness = None
+    if baseline is not None and baseline.evidence is not None:
+        witness = _witness(config, folder, data, baseline.evidence)
+    adapted = _train_one(name, config, folder.path, data, reporter, stop, processes, witness)
+
+    def conclude() -> Summary:
+        assert adapted is not None, "the main process has what was trained"
+        summary = _summarise(name, baseline, adapted, witness)
+        write_json(folder.summary, summary.to_json())
+        return summary
+
+    summary = processes.on_main(conclude)
     reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
     return summary
 
@@ -200,46 +221,66 @@ def _train_one(
     data: Data,
     reporter: Reporter,
     stop: StopRequest,
+    processes: Processes,
     baseline: Evidence | None = None,
-) -> Trained:
-    """One method, from its last whole checkpoint on; not again if it is finished."""
-    if (done := read_finished(folder)) is not None:
-        reporter.note(f"{title.capitalize()} is trained already.")
-        shutil.rmtree(folder / "candidates", ignore_errors=True)
+) -> Trained | None:
+    """One method, from its last whole checkpoint on; not again if it is finished. Only the main process gets it."""
+    done = read_finished(folder) if processes.is_main else None
+    if processes.highest(done is not None):
+        if done is not None:
+            reporter.note(f"{title.capitalize()} is trained already.")
+            shutil.rmtree(folder / "candidates", ignore_errors=True)
         return done
-    accelerator = Accelerator(mixed_precision=precision(config.train.precision), cpu=not torch.cuda.is_available())
-    method, task, trained = build(config, data, reporter)
-    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop)
-    judge = None
-    if len(data.holdout):
-        labels, classes = data.holdout.labels, data.source.classes
-        judge = Judge(folder / "candidates", labels, classes, trained.model.state_dict, reporter.warn, baseline)
-        judge.keep = config.selection.keep
-        loop.observers.append(judge)
-        if config.selection.game:
-            pairs = fixed_pairs(task, config.seed).to(accelerator.device)
-            game = method.game_observer(pairs, config.train.learning_rate)
-            loop.observers += [game] if game is not None else []
-    if data.target.labelled is not None:
-        loop.observers.append(Oracle(data.target, reporter, title))
-    folder.mkdir(exist_ok=True)
-    if (snapshot := last_snapshot(RunFolder(folder).checkpoints, reporter)) is not None:
+    accelerator = create_accelerator(config.train.precision)
+    method, task, trained = processes.together(lambda: build(config, data, reporter))
+    processes.together(lambda: processes.check_batch(task.batch_size))
+    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, processes)
+    judge = _observe(loop, data, trained, baseline) if processes.is_main else None
+    snapshot = processes.on_main(lambda: _last_snapshot(folder, reporter))
+    if snapshot is not None:
         loop.resume(snapshot)
         reporter.note(f"Going on with {title} from step {snapshot.step} of {loop.steps}.")
     if judge is not None:
         judge.history = loop.evaluations
     loop.fit()
-    return _finish(loop, judge, trained, folder, keep_last=config.method["name"] == "source_only")
+    final = (
+        loop.evaluation()
+    )  # in all processes, as each has a part of it; already made unless a run was cut short here
+    keep_last = config.method["name"] == "source_only"
+    return _finish(loop, judge, trained, folder, final if keep_last else None) if processes.is_main else None
 
 
-def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, keep_last: bool) -> Trained:
-    """Write the model that the judge chose; a baseline is what it is at its end."""
+def _last_snapshot(folder: Path, reporter: Reporter) -> Snapshot | None:
+    folder.mkdir(exist_ok=True)
+    return last_snapshot(RunFolder(folder).checkpoints, reporter)
+
+
+def _observe(loop: Loop, data: Data, trained: TrainedModel, baseline: Evidence | None) -> Judge | None:
+    """Who looks on at each evaluation: the judge, the game, and the oracle where there are labels."""
+    config, warn = loop.config, loop.reporter.warn
+    judge = None
+    if len(data.holdout):
+        labels, classes = data.holdout.labels, data.source.classes
+        judge = Judge(loop.folder / "candidates", labels, classes, trained.model.state_dict, warn, baseline)
+        judge.keep = config.selection.keep
+        loop.observers.append(judge)
+        if config.selection.game:
+            pairs = fixed_pairs(loop.task, config.seed).to(loop.accelerator.device)
+            game = loop.method.game_observer(pairs, config.train.learning_rate)
+            loop.observers += [game] if game is not None else []
+    if data.target.labelled is not None:
+        loop.observers.append(Oracle(data.target, loop.reporter, loop.title))
+    return judge
+
+
+def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, final: Evaluation | None) -> Trained:
+    """Write the model that the judge chose; a baseline is what it is at its end, as ``final`` shows it."""
     step, explanation, evidence, temperature = loop.steps, "the last step", None, 1.0
-    if judge is not None and not keep_last:
+    if judge is not None and final is None:
         step, explanation, weights, evidence = judge.select()
         trained.model.load_state_dict(weights)
-    elif judge is not None:
-        evidence = judge.evidence(loop.evaluation())
+    elif judge is not None and final is not None:
+        evidence = judge.evidence(final)
     if evidence is not None:
         temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
     chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
@@ -270,10 +311,3 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     sample = sample_domain(data.source, 512, config.seed)
     task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
     return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
-
-
-def precision(wanted: str) -> str:
-    """accelerate's name; ``auto``: bf16 on a GPU that has it, float32 elsewhere (bf16 is emulated on most CPUs)."""
-    if wanted == "auto":
-        return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
-    return "no" if wanted == "fp32" else wanted

@@ -15,6 +15,7 @@ from pmtrans.backbones.attention import AttentionCall, InsideAttention
 from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.blocks import before_block, transformer_blocks
 from pmtrans.backbones.class_token import ClassTokenBackbone
+from pmtrans.backbones.rows import all_rows, own_rows
 from pmtrans.errors import ModelError
 
 Judge = Callable[[Tensor], Tensor]  # keys of the patches BH(L-special)E -> domain logits BH(L-special)
@@ -36,8 +37,8 @@ class _WeightedClassAttention(InsideAttention):
     def attend(self, call: AttentionCall) -> Tensor:
         if not self.armed or self.domain_logits is not None or not call.joins(self.length):
             return call.run()
-        self.domain_logits = self.judge(call.key[:, :, self.special :])
-        weight = nn.functional.pad(transferability(self.domain_logits), (self.special, 0), value=1.0)
+        self.domain_logits = self.judge(all_rows(call.key[:, :, self.special :]))
+        weight = nn.functional.pad(own_rows(transferability(self.domain_logits)), (self.special, 0), value=1.0)
         row_BHL = nn.functional.dropout(call.first_row() * weight, call.dropout_p)
         first_BH1E = row_BHL.unsqueeze(-2).to(call.value) @ call.value
         return torch.cat([first_BH1E, call.run()[:, :, 1:]], 2)

@@ -1,0 +1,147 @@
+"""The processes of one run, as torchrun, Slurm or ``pmtrans train --processes`` started them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pmtrans.backbones.rows import Division
+from pmtrans.data.batch import Batch
+from pmtrans.errors import ConfigError, LostProcess, MistakeSaidElsewhere, UserError, one_line
+
+Result = TypeVar("Result")
+PATIENCE = timedelta(hours=2)  # how long the others wait for the main process to judge or to write
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process is number ``rank`` of ``count``; the main one (0) writes, talks and judges."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def on_main(self, function: Callable[[], Result]) -> Result:
+        """Call it in the main process; all get its result, or fail as it did."""
+        if self.count == 1:
+            return function()
+        said: list[Any] = [None, None]
+        failure: UserError | None = None
+        if self.is_main:
+            try:
+                said[0] = function()
+            except UserError as error:
+                failure, said[1] = error, str(error)
+        dist.broadcast_object_list(said, src=0)
+        if failure is not None:
+            raise failure
+        if said[1] is not None:
+            raise MistakeSaidElsewhere(said[1])
+        result: Result = said[0]
+        return result
+
+    def together(self, function: Callable[[], Result]) -> Result:
+        """Call it in every process; where it is a user's mistake in any, all fail and the main one says why."""
+        result, reason = None, None
+        try:
+            result = function()
+        except UserError as error:
+            if self.count == 1:
+                raise
+            reason = str(error)
+        if said := self.first_reason(reason):
+            raise UserError(said) if self.is_main else MistakeSaidElsewhere(said)
+        return cast(Result, result)
+
+    def highest(self, value: int) -> int:
+        """The largest of all processes' numbers; on the CPU, so that no device is waited for."""
+        if self.count == 1:
+            return value
+        agreed = torch.tensor(value)
+        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+        return int(agreed)
+
+    def first_reason(self, reason: str | None) -> str | None:
+        """What any process has to complain of; None: nothing."""
+        if self.count == 1 or not self.highest(reason is not None):
+            return reason
+        said: list[str | None] = [None] * self.count
+        dist.all_gather_object(said, reason)
+        return next(one for one in said if one is not None)
+
+    def whole(self, batch: Batch) -> Batch:
+        """The batch of all processes, from each process's part of it."""
+        if self.count == 1:
+            return batch
+        parts = (getattr(batch, name) for name in batch.__dataclass_fields__)
+        return Batch(*(self._join(part) if len(part) else part for part in parts))
+
+    def gather(self, part: Tensor, images: int) -> Tensor:
+        """One row per image, in order, from parts as ``part_of`` cuts them; the last part may be short."""
+        if self.count == 1:
+            return part
+        share = -(-images // self.count)
+        padded = part.new_zeros(share, *part.shape[1:])
+        padded[: len(part)] = part
+        return self._join(padded)[:images]
+
+    def part_of(self, images: int) -> slice:
+        """Which images of a domain this process looks at."""
+        share = -(-images // self.count)
+        return slice(min(images, self.rank * share), min(images, (self.rank + 1) * share))
+
+    def _join(self, part: Tensor) -> Tensor:
+        return Division(self.rank, self.count, len(part)).gather(part)
+
+    def check_batch(self, batch_size: int) -> None:
+        if batch_size % self.count:
+            fits = max(self.count, batch_size // self.count * self.count)
+            raise ConfigError(
+                f"train.batch_size={batch_size} cannot be shared by {self.count} processes: take {fits} "
+                f"or {fits + self.count} (it counts the pairs of all processes together)."
+            )
+
+
+@contextmanager
+def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
+    """The group that the environment tells of (``RANK``, ``WORLD_SIZE``); one process where it tells of none.
+
+    A process that is lost is noticed at the next exchange, and said in one line.
+    """
+    count = int(environment.get("WORLD_SIZE", "1"))
+    if count == 1 or dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
+        return
+    on_gpus = torch.cuda.is_available()
+    if on_gpus:
+        torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=PATIENCE)
+        yield Processes(dist.get_rank(), count)
+        dist.destroy_process_group()
+    except (dist.DistError, RuntimeError) as error:
+        if not is_lost(error):
+            raise
+        raise LostProcess(
+            f"A process of this run was lost, so all have ended ({one_line(error, 100)}); what was saved is whole. "
+            "Give the same command again."
+        ) from None
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an exchange failed because another process is not there any more."""
+    if isinstance(error, dist.DistNetworkError | dist.DistBackendError):
+        return True
+    said = str(error).lower()
+    return "gloo" in said or "connection closed by peer" in said or "connection reset by peer" in said

@@ -1,0 +1,101 @@
+"""Start N processes of one command on this machine, as torchrun would; where one fails, all end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+GRACE = 20.0  # seconds for the others to notice and to end by themselves
+
+
+def launch(arguments: Sequence[str], count: int) -> int:
+    """Run ``pmtrans ARGUMENTS`` in ``count`` processes; the exit code is that of the first that failed.
+
+    Signals go to all of them: they finish the step, save once and end.
+    """
+    threads = str(max(1, (os.cpu_count() or count) // count))
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # DDP's advice on unused parameters
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+    }
+    command = [sys.executable, "-m", "pmtrans", *arguments]
+    processes: list[subprocess.Popen[bytes]] = []
+    with _passed_on(processes):
+        for rank in range(count):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append(subprocess.Popen(command, env={**os.environ, **shared, **place}))
+        return _wait(processes)
+
+
+def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
+    """Until all have ended; once one has failed the others get a grace, then they are ended."""
+    failed, deadline = 0, float("inf")
+    ended: list[subprocess.Popen[bytes]] = []  # by us
+    while any(process.poll() is None for process in processes):
+        codes = [process.returncode for process in processes if process.returncode]
+        if codes and not failed:
+            failed, deadline = codes[0], time.monotonic() + GRACE
+        if time.monotonic() > deadline:
+            for process in processes:
+                if process.poll() is None:
+                    ended.append(process)
+                    process.kill()
+            deadline = float("inf")
+        time.sleep(0.05)
+    # a process that noticed the loss of another says so with an ordinary code: that line was shown
+    codes = [process.returncode for process in processes if process.returncode]
+    for rank, process in enumerate(processes):
+        if process.returncode < 0 and process not in ended:
+            name = signal.Signals(-process.returncode).name
+            print(f"error: process {rank} of {len(processes)} was ended by {name}.", file=sys.stderr)
+    plain = [code for code in codes if code > 0]
+    return plain[0] if plain else (128 - codes[0] if codes else 0)
+
+
+@contextmanager
+def _passed_on(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """SIGTERM reaches the processes too; Ctrl-C does so by itself, as the terminal signals all."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def leave_it(number: int, frame: FrameType | None) -> None:  # SIG_IGN would be inherited
+        pass
+
+    own_terminal = os.getpgrp() == _foreground_group()
+    previous = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+        signal.SIGINT: signal.signal(signal.SIGINT, leave_it if own_terminal else pass_on),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _foreground_group() -> int:
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno())
+    except (OSError, ValueError, AttributeError):
+        return -1
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
