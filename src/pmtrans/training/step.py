@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.methods.method import Method, Moment
+from pmtrans.processes.sharding import average_gradients, clip_gradients
 from pmtrans.training.players import ascending_gradients, descending, rest
 
 Refuse = Callable[[dict[str, Any], list[Tensor]], None]
@@ -34,7 +35,8 @@ class Step:
         for phase, movers in self.method.phases.items():
             parts = self._gradients(batches, replace(moment, phase=phase))
             rest(groups, movers)
-            parts["gradient_norm"] = torch.nn.utils.clip_grad_norm_(descending(groups), self.clip or float("inf"))
+            average_gradients(parameter for group in groups for parameter in group["params"])
+            parts["gradient_norm"] = clip_gradients(descending(groups), self.clip or float("inf"))
             refuse({**parts, **self.method.state()}, ascending_gradients(groups))
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
