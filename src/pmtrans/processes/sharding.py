@@ -8,6 +8,7 @@ look at it at any time. What a method or a checkpoint holds of a block is a ``DT
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pmtrans.backbones.backbone import Backbone
@@ -50,6 +51,8 @@ def shard(method: nn.Module, device: torch.device, low_precision: torch.dtype | 
     ``low_precision``: what autocast would make of the matrices. Here they are exchanged in it already; else autograd
     would keep autocast's copy of every block from forward to backward.
     """
+    # what leaves a block may be a view, which is harmless as long as no timm model writes into it
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     policy = MixedPrecisionPolicy(
         param_dtype=low_precision,
@@ -116,7 +119,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor
     if len(kinds) < 2:
         return whole(nn.utils.clip_grad_norm_(kinds[0] if kinds else [], largest))
     norms = [nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None]) for kind in kinds]
-    norm = torch.linalg.vector_norm(torch.stack([whole(one) for one in norms]))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack([whole(one) for one in norms]))
     for kind in kinds:
         nn.utils.clip_grads_with_norm_(kind, largest, norm)
     return norm

@@ -14,7 +14,10 @@ from pmtrans.training.schedule import learning_rate_factor
 
 
 def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
-    """One group per player and decay (and sharding); ``maximize`` for a player that ascends, so no gradient reversal is needed."""
+    """One group per player and decay; ``maximize`` for a player that ascends, so no gradient reversal is needed.
+
+    Sharded parameters have groups of their own.
+    """
     players = method.players(config.head_ratio)
     check_players(players, method)
     groups = [group for player in players for group in _groups(player, config)]
