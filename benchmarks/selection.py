@@ -38,7 +38,12 @@ def show(header: list[str], rows: list[list[str]]) -> None:
 def choices(runs: list[Path]) -> None:
     """Accuracy of what each validator keeps, run by run, and what it loses to the oracle in the mean."""
     histories = {run: evaluations(run) for run in runs}
-    validators = sorted({name for history in histories.values() for name in history[0] if name.startswith("score.")})
+    named_by_all = set.intersection(*({*history[0]} for history in histories.values()))
+    validators = sorted(name for name in named_by_all if name.startswith("score."))
+    for history in histories.values():  # Theorem 1's own measure of the gap: the smaller the better
+        for line in history:
+            line["score.game"] = -line.get("game.divergence", float("nan"))
+    validators.append("score.game")
     chosen: dict[str, list[float]] = {}
     correlations: dict[str, list[float]] = {}
     oracle = [max(line["oracle_accuracy"] for line in history) for history in histories.values()]
@@ -47,8 +52,9 @@ def choices(runs: list[Path]) -> None:
             best = max(history, key=lambda line: (line[name], line["step"]))
             chosen.setdefault(name, []).append(best["oracle_accuracy"])
             truth = [line["oracle_accuracy"] for line in history]
-            rank = float(spearmanr([line[name] for line in history], truth).statistic)
-            correlations.setdefault(name, []).append(rank)
+            scores = [line[name] for line in history]
+            if len(set(scores)) > 1:  # a validator that sees no difference has no order
+                correlations.setdefault(name, []).append(float(spearmanr(scores, truth).statistic))
     summaries = [json.loads((run / "summary.json").read_text(encoding="utf-8")) for run in runs]
     named = {f"`{name.removeprefix('score.')}`": values for name, values in chosen.items()}
     named |= {

@@ -40,6 +40,7 @@ class DataConfig(Section):
     flip: bool = Field(True, description="mirror training images at random (off for digits, letters, signs)")
     random_erasing: float = Field(0.0, ge=0, le=1, description="probability of erasing a random box")
     workers: int = Field(2, ge=0, description="loader processes; does not change what is loaded")
+    cache: str | None = Field(None, description="folder that keeps resized images; does not change what is loaded")
     on_bad_image: Literal["error", "skip"] = Field("error", description="what to do with unreadable files")
     holdout: float = Field(0.1, ge=0, lt=0.9, description="share of the source kept back to judge models with")
 

@@ -116,7 +116,7 @@ def command(home: Path, out: Path, *more: str) -> list[str]:
 
 
 def wait_for_checkpoint(run: Path, process: subprocess.Popen[str]) -> None:
-    for _ in range(1200):
+    for _ in range(3000):
         if list((run / "checkpoints").glob("step-*")):
             return
         assert process.poll() is None, process.communicate()

@@ -11,7 +11,7 @@ from pmtrans.errors import RunError
 from pmtrans.run.lock import run_lock
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.train import train
-from tiny_run import Crash, Witness, assert_same_run
+from tiny_run import Crash, Witness, assert_same_run, crash
 
 Configure = Callable[..., Config]
 
@@ -22,6 +22,17 @@ def test_the_same_command_goes_on_from_the_last_checkpoint(cut: Path, configure:
     assert witness.steps == [5, 6]
     assert "Going on with pmtrans from step 4 of 6." in witness.said
     assert_same_run(cut, undisturbed)
+
+
+def test_what_training_saw_of_the_target_survives_a_crash(tmp_path: Path, configure: Configure) -> None:
+    """k-means of step 4 sees features of steps 2 and 3: a checkpoint without them would give other labels."""
+    switches = {"method__reuse_features": True, "method__refresh_steps": 2, "method__warmup": 0.0}
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(configure(**switches), whole, Witness())
+    with pytest.raises(Crash):
+        train(configure(**switches), cut, Witness({3: crash}))
+    train(configure(**switches), cut, Witness())
+    assert_same_run(cut, whole)
 
 
 def test_half_a_line_at_the_end_of_the_metrics_is_dropped(cut: Path, configure: Configure, undisturbed: Path) -> None:

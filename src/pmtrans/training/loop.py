@@ -20,6 +20,7 @@ from torch import Tensor
 from pmtrans.backbones.rows import divided
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.cache import ImageCache
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.loader import VanishedElsewhere, VanishedImage, pair_batches
 from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, random_seed, steps_per_epoch
@@ -49,6 +50,7 @@ class Task:
     target: Domain
     preprocessing: Preprocessing
     batch_size: int
+    cache: ImageCache | None = None
 
     def steps(self, config: Config) -> tuple[int, int]:
         """(all steps, steps of an epoch)."""
@@ -164,11 +166,19 @@ class Loop:
         data, train, task = self.config.data, self.config.train, self.task
         transform = training_transform(task.preprocessing, data.augmentation, data.flip, data.random_erasing)
         on_gpu = self.accelerator.device.type == "cuda"
-        at_least = task.preprocessing.resize_to
+        cache = None if data.augmentation == "resized_crop" else task.cache  # a crop of the whole image needs it all
         while self.step < self.steps:
             sampler = Share(self._sampler(), self.processes.rank, self.processes.count)
             batches = pair_batches(
-                task.source, task.target, transform, sampler, self.config.seed, at_least, data.workers, on_gpu
+                task.source,
+                task.target,
+                transform,
+                sampler,
+                self.config.seed,
+                task.preprocessing,
+                data.workers,
+                on_gpu,
+                cache,
             )
             for _ in range(len(sampler) // train.accumulate):
                 begin = time.monotonic()
@@ -242,21 +252,21 @@ class Loop:
         return SourcePass(result.features_MF, result.logits_MK, labels_N)
 
     def _pass(self, name: str, domain: Domain) -> Pass:
-        at, result = self._passes.get(name, (-1, None))
-        if at == self.step and result is not None:
-            return result
-        images = len(domain)
-        own = run_pass(
-            self.method.model,
-            [domain.paths[place] for place in self.processes.part_of(images)],
-            self.task.preprocessing,
-            max(1, 2 * self.task.batch_size // self.processes.count),
-            self.config.data.workers,
-            self.accelerator.autocast,
-        )
-        result = Pass(*(self.processes.gather(rows, images) for rows in (own.features_MF, own.logits_MK)))
-        self._passes[name] = (self.step, result)
-        return result
+        if name not in self._passes or self._passes[name][0] != self.step:
+            self._passes.pop(name, None)  # before the next is made: one over a large domain is gigabytes
+            images = len(domain)
+            own = run_pass(
+                self.method.model,
+                [domain.paths[place] for place in self.processes.part_of(images)],
+                self.task.preprocessing,
+                max(1, 2 * self.task.batch_size // self.processes.count),
+                self.config.data.workers,
+                self.accelerator.autocast,
+                self.task.cache,
+            )
+            result = Pass(*(self.processes.gather(rows, images) for rows in (own.features_MF, own.logits_MK)))
+            self._passes[name] = (self.step, result)
+        return self._passes[name][1]
 
     def evaluation(self) -> Evaluation:
         """What is known about the model as it is now; where it is sharded, ``shown`` is brought up to it."""

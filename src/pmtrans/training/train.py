@@ -14,6 +14,7 @@ import torch
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
+from pmtrans.data.cache import ImageCache, open_cache
 from pmtrans.data.domain import LabelledDomain
 from pmtrans.data.holdout import sample_domain, split_holdout
 from pmtrans.data.read import Target, read_source, read_target
@@ -43,6 +44,7 @@ from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
 from pmtrans.training.loggers import refuse_missing
 from pmtrans.training.loop import Evaluation, Loop, Task
+from pmtrans.training.out_of_memory import explained_memory
 from pmtrans.training.progress import Reporter
 from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
@@ -55,6 +57,7 @@ class Data:
     source: LabelledDomain
     holdout: LabelledDomain
     target: Target
+    cache: ImageCache | None = None
 
 
 def train(
@@ -72,9 +75,11 @@ def train(
     refuse_missing(config.train.loggers)
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
-        data = processes.on_main(lambda: read_data(config, reporter))
+        cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
+        data = replace(processes.on_main(lambda: read_data(config, reporter)), cache=cache)
         folder = RunFolder(out)
-        with ExitStack() as held, stop_on_signals() as stop, explained_faults(folder):
+        explained = explained_faults(folder), explained_memory(config, folder)
+        with ExitStack() as held, stop_on_signals() as stop, explained[0], explained[1]:
 
             def open_folder() -> Opened:
                 held.enter_context(claim(folder, overwrite))
@@ -165,9 +170,9 @@ def _witness(config: Config, folder: RunFolder, data: Data, baseline: Evidence) 
     path = folder.path / "witness.safetensors"
     if not path.is_file():
         _, task, trained = build(config, data, Reporter(quiet=True))
-        model = trained.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        model, size = trained.model.to("cuda" if torch.cuda.is_available() else "cpu"), 2 * task.batch_size
         holdout, target = (
-            run_pass(model, domain.paths, task.preprocessing, 2 * task.batch_size, config.data.workers)
+            run_pass(model, domain.paths, task.preprocessing, size, config.data.workers, cache=task.cache)
             for domain in (task.holdout, task.target)
         )
         witness = replace(
@@ -310,5 +315,5 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     if batch_size < config.train.batch_size:
         reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
     sample = sample_domain(data.source, 512, config.seed)
-    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
+    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache)
     return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
