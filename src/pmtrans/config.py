@@ -78,6 +78,9 @@ class TrainConfig(Section):
     loggers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(
         (), description="where the metrics go besides metrics.jsonl; each needs its extra"
     )
+    sharding: Literal["none", "full"] = Field(
+        "none", description="full: several processes divide weights, gradients and AdamW states among them (FSDP)"
+    )
     baseline: bool = Field(True, description="train source-only too, to compare with")
 
     @field_validator("compile")

@@ -21,6 +21,7 @@ from pmtrans.methods import METHODS
 from pmtrans.processes.launch import _free_port
 from pmtrans.run.metrics import TIMES, read_metrics
 from pmtrans.training.progress import Reporter
+from pmtrans.training.signals import Interrupted
 from pmtrans.training.train import train
 
 PROGRAM = [sys.executable, "-m", "pmtrans"]
@@ -32,6 +33,9 @@ SWIN = {
     "data.image_size": 56,
 }
 VIT = {"backbone.options": {"depth": 2, "embed_dim": 24, "num_heads": 2, "drop_path_rate": 0.2}}
+SHARDED = {"train.sharding": "full"}
+TWELVE = {"train.max_steps": 12, "train.epochs": 99, "train.evaluate_every": 6}
+COPIES_OF_WEIGHTS: dict[str, dict[str, Any]] = {"mic": {}, "ssrt": {"method.tolerance": 0.0}, "fixbi": {}, "cgdm": {}}
 MANIFOLD = {"method.mixing": "manifold_mixup", "method.warmup": 0.0}
 RUNS: dict[str, dict[str, Any]] = {
     "class-token": {**FIFTY, **VIT},
@@ -41,12 +45,24 @@ RUNS: dict[str, dict[str, Any]] = {
     "cached": {**VIT, "train.accumulate": 2, "train.accumulation": "cached", "method.warmup": 0.0},
     "recomputed": {**VIT, "train.checkpoint_activations": True, "method.warmup": 0.0},
     **{f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6} for name in METHODS},
+    "sharded class-token": {**TWELVE, **VIT, **SHARDED, "selection.game": True},
+    "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
+    **{
+        f"sharded {name}": {**VIT, **SHARDED, "method.name": name, "train.evaluate_every": 6, **more}
+        for name, more in COPIES_OF_WEIGHTS.items()
+    },
 }
+RESUMED = {**TWELVE, **VIT}
+STOP = 7
 
 
 def settings_of(name: str, home: Path) -> dict[str, Any]:
+    return in_home(home, RUNS[name])
+
+
+def in_home(home: Path, settings: dict[str, Any]) -> dict[str, Any]:
     domains = {"data.source": str(home / "source"), "data.target": str(home / "target")}
-    return {**tiny_run.SETTINGS, **domains, "selection.game": False, **RUNS[name]}
+    return {**tiny_run.SETTINGS, **domains, "selection.game": False, **settings}
 
 
 def environment(rank: int, port: int, count: int = 2) -> dict[str, str]:
@@ -64,16 +80,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(home: Path) -> Path:
-    """All runs, trained by two processes that are started once."""
-    plan = [(settings_of(name, home), str(home / "two" / name.replace(" ", "-"))) for name in RUNS]
+    """All runs, trained by two processes that are started once; two runs are handed over between steps."""
+    plan: list[tuple[dict[str, Any], str, int | None]] = [
+        (settings_of(name, home), str(home / "two" / name.replace(" ", "-")), None) for name in RUNS
+    ]
     (home / "two").mkdir()
+    stop = tiny_run.Witness({STOP: lambda: os.kill(os.getpid(), signal.SIGTERM)})
+    with pytest.raises(Interrupted):
+        train(load_config(None, [], in_home(home, RESUMED)), home / "two" / "begun-whole", stop)
+    plan.append((in_home(home, {**RESUMED, **SHARDED}), str(home / "two" / "begun-whole"), None))
+    plan.append((in_home(home, {**RESUMED, **SHARDED}), str(home / "two" / "begun-sharded"), STOP))
     (home / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     port = _free_port()
     program = [sys.executable, str(Path(__file__).with_name("train_several.py")), str(home / "plan.json")]
     processes = [
         subprocess.Popen(program, env=environment(rank, port), stderr=subprocess.PIPE, text=True) for rank in (0, 1)
     ]
-    said = [process.communicate(timeout=600)[1] for process in processes]
+    said = [process.communicate(timeout=900)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     return home / "two"
 
@@ -106,6 +129,36 @@ def test_two_processes_train_what_one_trains(name: str, pair: Path, home: Path) 
     alone.parent.mkdir(exist_ok=True)
     train(load_config(None, [], settings_of(name, home)), alone, Reporter(quiet=True))
     assert_close_runs(alone, pair / alone.name)
+
+
+def test_a_run_goes_on_with_and_without_sharding(pair: Path, home: Path) -> None:
+    alone = home / "one" / "resumed"
+    config = load_config(None, [], in_home(home, RESUMED))
+    train(config, alone, Reporter(quiet=True))
+    assert_close_runs(alone, pair / "begun-whole")
+    assert not (pair / "begun-sharded" / "summary.json").exists()
+    going_on = tiny_run.Witness()
+    train(config, pair / "begun-sharded", going_on)
+    assert f"Going on with pmtrans from step {STOP} of 12." in going_on.said
+    assert_close_runs(alone, pair / "begun-sharded")
+
+
+def test_a_checkpoint_of_a_sharded_run_has_the_form_of_any_other(pair: Path) -> None:
+    sharded, whole = (
+        load_file(pair / run / "checkpoints" / "step-00000012" / "tensors.safetensors")
+        for run in ("sharded-class-token", "begun-whole")
+    )
+    assert {name: value.shape for name, value in sharded.items()} == {n: v.shape for n, v in whole.items()}
+
+
+def test_two_processes_hold_half_of_each_block(pair: Path, home: Path) -> None:
+    width, depth = 32, 3
+    block = 12 * width**2 + 13 * width  # qkv, projection, two layers of 4 x width, their biases, two norms
+    small = (3 * 16**2 + 1) * width + 5 * width + width + 2 * width + 3 * (width + 1)  # patches, positions, norm, head
+    each = depth * block // 2 + small
+    for rank in (0, 1):
+        held = json.loads((home / f"held-{rank}.json").read_text(encoding="utf-8"))
+        assert held == {"weights": each, "gradients": each, "states": 2 * each}
 
 
 def long_settings(home: Path) -> dict[str, Any]:

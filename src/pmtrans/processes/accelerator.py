@@ -9,6 +9,9 @@ import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 
 from pmtrans.methods.method import Method
+from pmtrans.processes.sharding import shard
+
+LOW_PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def create_accelerator(wanted_precision: str) -> Accelerator:
@@ -18,8 +21,16 @@ def create_accelerator(wanted_precision: str) -> Accelerator:
     return Accelerator(mixed_precision=precision(wanted_precision), cpu=on_cpu, kwargs_handlers=[ddp])
 
 
-def prepare(accelerator: Accelerator, method: Method) -> Any:
-    """The method as a step calls it: in a group wrapped by DDP, which averages gradients."""
+def prepare(accelerator: Accelerator, method: Method, sharded: bool = False) -> Any:
+    """The method on its device, as a step calls it: in a group wrapped by DDP, which averages gradients, or sharded.
+
+    Before the optimiser is made: sharding replaces parameters.
+    """
+    if sharded:  # before the move, so that no device ever holds the whole
+        shard(method, accelerator.device, LOW_PRECISIONS.get(accelerator.mixed_precision))
+    method.to(accelerator.device)
+    if sharded:
+        return method
     with warnings.catch_warnings():  # DDP has a new name for broadcast_buffers, accelerate has not
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
         return accelerator.prepare(method)

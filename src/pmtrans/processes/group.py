@@ -88,18 +88,13 @@ class Processes:
         return Batch(*(self._join(part) if len(part) else part for part in parts))
 
     def gather(self, part: Tensor, images: int) -> Tensor:
-        """One row per image, in order, from parts as ``part_of`` cuts them; the last part may be short."""
-        if self.count == 1:
-            return part
-        share = -(-images // self.count)
-        padded = part.new_zeros(share, *part.shape[1:])
-        padded[: len(part)] = part
-        return self._join(padded)[:images]
+        """One row per image, in order, from parts as ``part_of`` cuts them."""
+        return part if self.count == 1 else self._join(part)[:images]
 
-    def part_of(self, images: int) -> slice:
-        """Which images of a domain this process looks at."""
+    def part_of(self, images: int) -> list[int]:
+        """Which images of a domain this process looks at: as many as any other, so the last may come again."""
         share = -(-images // self.count)
-        return slice(min(images, self.rank * share), min(images, (self.rank + 1) * share))
+        return [min(place, images - 1) for place in range(self.rank * share, (self.rank + 1) * share)]
 
     def _join(self, part: Tensor) -> Tensor:
         return Division(self.rank, self.count, len(part)).gather(part)

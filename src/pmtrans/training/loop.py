@@ -6,6 +6,7 @@ so a run that is continued from a checkpoint is the run that was never interrupt
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass
 from pmtrans.processes.accelerator import prepare
 from pmtrans.processes.group import Processes
-from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
+from pmtrans.processes.sharding import gather_state, refuse_unshardable
+from pmtrans.training.checkpoint import Snapshot, help_snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
 from pmtrans.training.players import create_optimiser, set_learning_rates
 from pmtrans.training.progress import Reporter
@@ -88,9 +90,13 @@ class Loop:
         self.steps, self.epoch = self.task.steps(self.config)
         self.evaluations: list[dict[str, Any]] = []
         self._passes: dict[str, tuple[int, Pass]] = {}
-        self.method.to(self.accelerator.device)
+        self.sharded = self.config.train.sharding == "full" and self.processes.count > 1
+        self.shown = self.method  # what the main process judges and saves
+        if self.sharded:
+            self.processes.together(lambda: refuse_unshardable(self.method))
+            self.shown = copy.deepcopy(self.method) if self.processes.is_main else self.method
+        self.module = prepare(self.accelerator, self.method, self.sharded)
         self.optimiser = create_optimiser(self.method, self.config.train)
-        self.module = prepare(self.accelerator, self.method)
         self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train)
         self.seconds = 0.0
         self.step = 0
@@ -136,21 +142,24 @@ class Loop:
                     records.step(self.step, {**place, **values, "seconds": round(self.seconds, 3), **speed})
                 if self.step % (self.config.train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
                     self._evaluate(records)
-                    if records:
-                        records.save(self._snapshot())
+                    self._save(records)
                 if records:
                     records.check()
                 self.stop.signal = self.processes.highest(self.stop.signal or 0) or None
                 if self.stop.signal is not None:
-                    self._save_and_wait(records)
+                    self._save(records, wait=True)
                     self.stop.check()
         except VanishedImage:  # between two steps: what was done is whole
-            self._save_and_wait(records)
+            self._save(records, wait=True)
             raise
 
-    def _save_and_wait(self, records: Records | None) -> None:
+    def _save(self, records: Records | None, wait: bool = False) -> None:
+        """The main process writes; where each has a part, all give theirs."""
         if records:
-            records.save(self._snapshot(), wait=True)
+            snapshot = take_snapshot(self.step, self.method, self.optimiser, self.seconds, self.evaluations)
+            records.save(snapshot, wait)
+        elif self.sharded:
+            help_snapshot(self.method, self.optimiser)
 
     def _steps_of_batches(self) -> Iterator[list[Batch]]:
         """For each remaining step its micro-batches, loaded ahead by the workers."""
@@ -248,7 +257,7 @@ class Loop:
             images = len(domain)
             own = run_pass(
                 self.method.model,
-                domain.paths[self.processes.part_of(images)],
+                [domain.paths[place] for place in self.processes.part_of(images)],
                 self.task.preprocessing,
                 max(1, 2 * self.task.batch_size // self.processes.count),
                 self.config.data.workers,
@@ -260,7 +269,9 @@ class Loop:
         return self._passes[name][1]
 
     def evaluation(self) -> Evaluation:
-        """What is known about the model as it is now."""
+        """What is known about the model as it is now; where it is sharded, ``shown`` is brought up to it."""
+        if self.sharded:
+            gather_state(self.method, self.shown if self.processes.is_main else None)
         holdout = self._pass("holdout", self.task.holdout) if len(self.task.holdout) else None
         sample = self._pass("source_sample", self.task.source_sample) if holdout is not None else None
         return Evaluation(self.step, self._pass("target", self.task.target), holdout, sample)
@@ -275,6 +286,3 @@ class Loop:
             values |= observe(evaluation)
         self.evaluations.append({"step": self.step, **plain(values)})
         records.evaluation(self.step, values)
-
-    def _snapshot(self) -> Snapshot:
-        return take_snapshot(self.step, self.method, self.optimiser, self.seconds, self.evaluations)

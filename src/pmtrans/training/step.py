@@ -15,6 +15,7 @@ from pmtrans.backbones.recompute import backbones_in, checkpoint_blocks, in_piec
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.methods.method import Method, Moment
+from pmtrans.processes.sharding import average_gradients, clip_gradients
 from pmtrans.training.compiled import compiled, explained_compilation
 from pmtrans.training.players import ascending_gradients, descending, rest
 
@@ -50,8 +51,8 @@ class Step:
             with explained_compilation() if self.config.compile else nullcontext():
                 parts = self._gradients(batches, pieces, replace(moment, phase=phase))
             rest(groups, movers)
-            clip = self.config.clip or float("inf")
-            parts["gradient_norm"] = torch.nn.utils.clip_grad_norm_(descending(groups), clip)
+            average_gradients(parameter for group in groups for parameter in group["params"])
+            parts["gradient_norm"] = clip_gradients(descending(groups), self.config.clip or float("inf"))
             refuse({**parts, **self.method.state()}, ascending_gradients(groups))
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)

@@ -240,6 +240,7 @@ def _train_one(
     method, task, trained = processes.together(lambda: build(config, data, reporter))
     processes.together(lambda: processes.check_batch(task.batch_size))
     loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, processes)
+    trained = replace(trained, model=loop.shown.model)
     judge = _observe(loop, data, trained, baseline) if processes.is_main else None
     snapshot = processes.on_main(lambda: _last_snapshot(folder, reporter))
     if snapshot is not None:
@@ -270,8 +271,8 @@ def _observe(loop: Loop, data: Data, trained: TrainedModel, baseline: Evidence |
         judge.keep = config.selection.keep
         loop.observers.append(judge)
         if config.selection.game:
-            pairs = fixed_pairs(loop.task, config.seed).to(loop.accelerator.device)
-            game = loop.method.game_observer(pairs, config.train.learning_rate)
+            pairs = fixed_pairs(loop.task, config.seed).to(next(loop.shown.parameters()).device)
+            game = loop.shown.game_observer(pairs, config.train.learning_rate)
             loop.observers += [game] if game is not None else []
     if data.target.labelled is not None:
         loop.observers.append(Oracle(data.target, loop.reporter, loop.title))
