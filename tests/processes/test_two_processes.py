@@ -46,6 +46,14 @@ RUNS: dict[str, dict[str, Any]] = {
     "recomputed": {**VIT, "train.checkpoint_activations": True, "method.warmup": 0.0},
     **{f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6} for name in METHODS},
     "sharded class-token": {**TWELVE, **VIT, **SHARDED, "selection.game": True},
+    "sharded and recomputed": {**VIT, **SHARDED, "train.checkpoint_activations": True, "method.warmup": 0.0},
+    "sharded and cached": {
+        **VIT,
+        **SHARDED,
+        "train.accumulate": 2,
+        "train.accumulation": "cached",
+        "method.warmup": 0.0,
+    },
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
     **{
         f"sharded {name}": {**VIT, **SHARDED, "method.name": name, "train.evaluate_every": 6, **more}
