@@ -38,7 +38,8 @@ def show(header: list[str], rows: list[list[str]]) -> None:
 def choices(runs: list[Path]) -> None:
     """Accuracy of what each validator keeps, run by run, and what it loses to the oracle in the mean."""
     histories = {run: evaluations(run) for run in runs}
-    validators = sorted({name for history in histories.values() for name in history[0] if name.startswith("score.")})
+    named_by_all = set.intersection(*({*history[0]} for history in histories.values()))
+    validators = sorted(name for name in named_by_all if name.startswith("score."))
     for history in histories.values():  # Theorem 1's own measure of the gap: the smaller the better
         for line in history:
             line["score.game"] = -line.get("game.divergence", float("nan"))

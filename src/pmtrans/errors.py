@@ -6,7 +6,6 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-
 _SIGNS = (  # of libraries that have no exception of their own for it
     "can't allocate memory",
     "cannot allocate memory",

@@ -39,6 +39,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "manifold mixup": {**VIT, **MANIFOLD, "train.evaluate_every": 6},
     "accumulated": {**VIT, "train.accumulate": 2, "method.warmup": 0.0},
     "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2, "method.warmup": 0.0},
+    "cached": {**VIT, "train.accumulate": 2, "train.accumulation": "cached", "method.warmup": 0.0},
+    "recomputed": {**VIT, "train.checkpoint_activations": True, "method.warmup": 0.0},
     **{f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6} for name in METHODS},
 }
 
@@ -117,7 +119,7 @@ def command(home: Path, out: Path, *more: str) -> list[str]:
 
 
 def wait_for_checkpoint(run: Path, process: subprocess.Popen[str]) -> None:
-    for _ in range(1200):
+    for _ in range(3000):
         if list((run / "checkpoints").glob("step-*")):
             return
         assert process.poll() is None, process.communicate()

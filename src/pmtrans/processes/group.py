@@ -127,7 +127,12 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
     if on_gpus:
         torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=PATIENCE)
+        store, rank, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+        # torchrun keeps its store when it starts all again: the addresses of processes that are gone are in it
+        number = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+        attempt = dist.PrefixStore(f"attempt-{number}", store)  # type: ignore[attr-defined]
+        backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
+        dist.init_process_group(backend, store=attempt, rank=rank, world_size=count, timeout=PATIENCE)
         yield Processes(dist.get_rank(), count)
         dist.destroy_process_group()
     except (dist.DistError, RuntimeError) as error:

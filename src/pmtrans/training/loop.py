@@ -91,7 +91,7 @@ class Loop:
         self.method.to(self.accelerator.device)
         self.optimiser = create_optimiser(self.method, self.config.train)
         self.module = prepare(self.accelerator, self.method)
-        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train.clip)
+        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train)
         self.seconds = 0.0
         self.step = 0
         self._rate = self._waiting_share = 0.0

@@ -44,13 +44,14 @@ def tried(config: Config) -> str:
 def advice(config: Config, batch_size: int | None = None) -> list[str]:
     """What lowers the need for memory, the mildest first; ``batch_size``: one that was found to fit."""
     train, said = config.train, []
-    if not getattr(train, "checkpoint_activations", False):
-        said.append("train.checkpoint_activations=true (same results, a third more time)")
+    if not (train.checkpoint_activations or train.compile):
+        said.append("the same command with train.checkpoint_activations=true (same results, a third more time)")
     smaller = batch_size or train.batch_size // 2
     if 0 < smaller < train.batch_size:
         times = -(-train.batch_size * train.accumulate // smaller)
-        said.append(f"in a new --out train.batch_size={smaller} train.accumulate={times}")
+        cached = "" if train.compile else " train.accumulation=cached"
+        said.append(f"in a new --out train.batch_size={smaller} train.accumulate={times}{cached}")
     said.append("a smaller data.image_size or backbone.name")
     if batch_size is None:
-        said.append("the same command with --dry-run, which measures what fits")
+        said.append("--dry-run, which measures what fits")
     return said
