@@ -43,6 +43,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "pooled": {**FIFTY, **SWIN},
     "manifold mixup": {**VIT, **MANIFOLD, "train.evaluate_every": 6},
     "accumulated": {**VIT, "train.accumulate": 2, "method.warmup": 0.0},
+    "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2, "method.warmup": 0.0},
     "cached": {**VIT, **CACHED, "method.warmup": 0.0},
     "recomputed": {**VIT, "train.checkpoint_activations": True, "method.warmup": 0.0},
     **{f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6} for name in METHODS},
