@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from pmtrans.errors import ConfigError, nearest, one_line
 
@@ -40,6 +40,7 @@ class DataConfig(Section):
     flip: bool = Field(True, description="mirror training images at random (off for digits, letters, signs)")
     random_erasing: float = Field(0.0, ge=0, le=1, description="probability of erasing a random box")
     workers: int = Field(2, ge=0, description="loader processes; does not change what is loaded")
+    cache: str | None = Field(None, description="folder that keeps resized images; does not change what is loaded")
     on_bad_image: Literal["error", "skip"] = Field("error", description="what to do with unreadable files")
     holdout: float = Field(0.1, ge=0, lt=0.9, description="share of the source kept back to judge models with")
 
@@ -59,6 +60,11 @@ class TrainConfig(Section):
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
     batch_size: int = Field(32, ge=1, description="pairs per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")
+    accumulation: Literal["plain", "cached"] = Field(
+        "plain", description="plain: in-batch losses see a micro-batch; cached: all of them, for a second forward pass"
+    )
+    checkpoint_activations: bool = Field(False, description="recompute each block in backward: less memory, more time")
+    compile: bool = Field(False, description="torch.compile the forward pass; needs a C++ compiler")
     learning_rate: float = Field(5e-5, gt=0, description="of the feature extractor")
     head_ratio: float = Field(10.0, gt=0, description="learning rate of new layers / learning_rate")
     weight_decay: float = Field(0.05, ge=0, description="not applied to 1-D parameters and the players' scalars")
@@ -72,7 +78,20 @@ class TrainConfig(Section):
     loggers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(
         (), description="where the metrics go besides metrics.jsonl; each needs its extra"
     )
+    sharding: Literal["none", "full"] = Field(
+        "none", description="full: several processes divide weights, gradients and AdamW states among them (FSDP)"
+    )
     baseline: bool = Field(True, description="train source-only too, to compare with")
+
+    @field_validator("compile")
+    @classmethod
+    def _compiled_whole(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and (info.data.get("checkpoint_activations") or info.data.get("accumulation") == "cached"):
+            raise ValueError(
+                "a compiled step decides itself what it computes again; leave train.checkpoint_activations off and "
+                "train.accumulation at plain"
+            )
+        return value
 
 
 class SelectionConfig(Section):

@@ -29,6 +29,7 @@ PAGES = [
     "docs/data.md",
     "docs/backbones.md",
     "docs/negative-transfer.md",
+    "docs/processes.md",
     "docs/bench.md",
     "docs/extending.md",
 ]

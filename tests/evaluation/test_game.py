@@ -64,3 +64,24 @@ def test_the_same_players_give_the_same_figures(tiny: Callable[..., Model], batc
     first = game(None)
     torch.manual_seed(2)
     assert game(None) == first
+
+
+def test_gradient_of_p_is_the_slope_of_the_cross_entropy_in_both_concentrations(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    here = (1.2, 0.8)
+    slopes = []
+    with torch.no_grad():
+        labels = observer(model, batch_for(model))._target_labels()
+        for direction in (0, 1):
+            costs = []
+            for sign in (1, -1):
+                place = tuple(value + sign * 1e-2 * (index == direction) for index, value in enumerate(here))
+                game = observer(model, batch_for(model), beta_start=place)
+                costs.append(float(game._costs(game._encode(), labels)["cross_entropy"]))
+            slopes.append((costs[0] - costs[1]) / 2e-2)
+    expected = sum(slope**2 for slope in slopes) ** 0.5
+    assert expected > 1e-3
+    found = observer(model, batch_for(model), beta_start=here)(None)["game.gradient_p"]
+    assert found == pytest.approx(expected, rel=0.05)

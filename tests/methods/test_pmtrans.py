@@ -22,6 +22,7 @@ from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import label_weights
 from pmtrans.model import Model
+from pmtrans.pseudo_labels import kmeans_pseudo_labels
 from pmtrans.training.players import create_optimiser
 
 MOMENT = Moment(step=50, steps=100, steps_per_epoch=10)
@@ -93,7 +94,7 @@ def test_one_step_is_one_embedding_of_2b_and_one_pass_of_3b(
     first = next(m for n, m in model.backbone.trunk.named_children() if n in ("blocks", "layers"))
     first.register_forward_pre_hook(lambda _, args: sizes["trunk"].append(len(args[0])))
     loss_of(method, batch).backward()
-    assert sizes == {"stem": [8], "trunk": [12]}
+    assert sizes == {"stem": [4, 4], "trunk": [12]}  # the pixels of both domains are never copied into one batch
 
 
 @pytest.mark.parametrize("family", ["vit", "swin"])
@@ -179,6 +180,49 @@ def test_pseudo_labels_are_made_when_the_game_begins_and_at_each_epoch(tiny: Cal
             )
     assert asked == [10, 16, 24, 32]
     assert list(changed) == [16, 24, 32]
+
+
+def test_reused_features_are_those_that_training_saw_after_one_full_pass(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny()
+    method, batch = PMTrans(model, PMTransOptions(warmup=0.25, reuse_features=True), SIZES).train(), batch_for(model)
+    torch.manual_seed(0)
+    passed = TargetPass(torch.randn(9, 32), torch.randn(9, 3))
+    asked: list[int] = []
+    for step in range(17):
+        context = Context(lambda step=step: (asked.append(step), passed)[1])  # type: ignore[misc]
+        method.before_step(Moment(step, 40, 8), context)
+        if step == 10:
+            kept = copy.deepcopy(method)
+            outputs = method(batch, Moment(step, 40, 8))
+    assert asked == [10]
+    backbone = model.backbone
+    with torch.no_grad():
+        features = backbone.encode(backbone.embed(batch.target_images), scored=0).features_BF
+        expected_features, expected_logits = passed.features_MF.clone(), passed.logits_MK.clone()
+        expected_features[batch.target_index], expected_logits[batch.target_index] = features, model.head(features)
+    assert method.seen is not None
+    assert torch.allclose(method.seen.features_MF, expected_features, atol=1e-5)
+    assert torch.allclose(method.seen.logits_MK, expected_logits, atol=1e-5)
+    labels = kmeans_pseudo_labels(expected_features, logits_MK=expected_logits)
+    assert torch.equal(method.pseudo_labels_M, labels)  # made at step 16, where an epoch begins
+    assert {"seen.features_MF", "seen.logits_MK"} <= set(method.state_dict())
+    assert not torch.equal(kept.seen.features_MF, method.seen.features_MF)
+    method.eval()(batch_for(model, seed=9), MOMENT)
+    assert torch.allclose(method.seen.features_MF, expected_features, atol=1e-5)  # an evaluation enters nothing
+    assert outputs["loss"].requires_grad
+
+
+def test_reusing_features_does_not_change_the_step_itself(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    losses = []
+    for reuse in (False, True):
+        model = tiny()
+        method = create(model, reuse_features=reuse).train()
+        losses.append(loss_of(method, batch_for(model)))
+    assert torch.equal(*losses)
 
 
 def test_every_switch_trains(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:

@@ -164,5 +164,5 @@ def test_shot_labels_the_target_when_it_leaves_the_source_and_at_each_epoch(tiny
         method.before_step(Moment(step, 100, 10), context)
         assert ("pseudo_labels_changed" in context.metrics) == (step in (40, 50))
     assert asked == [33, 40, 50]
-    expected = kmeans_pseudo_labels(target.features_MF, target.logits_MK.softmax(1))
+    expected = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
     assert torch.equal(method.pseudo_labels_M, expected)

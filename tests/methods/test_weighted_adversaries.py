@@ -88,7 +88,7 @@ def test_cgdm_labels_the_target_from_both_classifiers_once_it_is_warm(
     assert len(calls) == 2  # at 20, where the warm-up ends, and at 30, where the next epoch begins
     with torch.no_grad():
         both = model.head(features) + method.second_classifier(features)
-    assert torch.equal(method.pseudo_labels_M, kmeans_pseudo_labels(features, both.softmax(1)))
+    assert torch.equal(method.pseudo_labels_M, kmeans_pseudo_labels(features, logits_MK=both))
     assert "gradient_discrepancy" in method(batch_for(model), at(30, "features_1"))
 
 

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from pmtrans.pseudo_labels import NeighbourBank, kmeans_pseudo_labels
 
@@ -39,14 +42,53 @@ def plain_kmeans(features: list[list[float]], probabilities: list[list[float]]) 
 def test_kmeans_equals_plain_loops_for_every_chunk(chunk: int) -> None:
     torch.manual_seed(0)
     features, probabilities = torch.randn(30, 5), (3 * torch.randn(30, 4)).softmax(1)
-    got = kmeans_pseudo_labels(features, probabilities, chunk=chunk)
+    got = kmeans_pseudo_labels(features, logits_MK=probabilities.log(), chunk=chunk)
     assert got.tolist() == plain_kmeans(features.tolist(), probabilities.tolist())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    images=st.integers(1, 60), width=st.integers(1, 9), classes=st.integers(2, 12), chunk=st.integers(1, 70),
+    seed=st.integers(0, 2**31),
+)  # fmt: skip
+def test_kmeans_equals_the_dense_formula_in_double_precision(
+    images: int, width: int, classes: int, chunk: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    features, logits = random.normal(size=(images, width)), 4 * random.normal(size=(images, classes))
+    points = np.concatenate([features, np.ones((images, 1))], 1)
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    weights = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    for _ in range(2):
+        sums = weights.T @ points
+        cosine = points @ (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)).T
+        cosine[:, weights.sum(0) == 0] = -2
+        two = np.sort(cosine, axis=1)[:, -2:]
+        assume(float((two[:, 1] - two[:, 0]).min()) > 1e-4)  # a tie may be broken either way
+        weights = np.eye(classes)[cosine.argmax(1)]
+    got = kmeans_pseudo_labels(torch.tensor(features).float(), logits_MK=torch.tensor(logits).float(), chunk=chunk)
+    assert got.tolist() == cosine.argmax(1).tolist()
+
+
+def test_inputs_are_left_as_they_are() -> None:
+    torch.manual_seed(0)
+    features, logits = torch.randn(20, 3), torch.randn(20, 4)
+    kept = features.clone(), logits.clone()
+    kmeans_pseudo_labels(features, logits_MK=logits, chunk=7)
+    assert torch.equal(features, kept[0])
+    assert torch.equal(logits, kept[1])
+
+
+def test_a_class_without_any_weight_draws_nobody() -> None:
+    features = torch.tensor([[1.0, 30.0], [-1.0, -30.0], [1.0, 29.0]])
+    logits = torch.tensor([[9.0, 0.0, -900.0], [0.0, 9.0, -900.0], [9.0, 0.0, -900.0]])
+    assert kmeans_pseudo_labels(features, logits_MK=logits).tolist() == [0, 1, 0]
 
 
 def test_a_class_that_nobody_was_assigned_to_is_left_out() -> None:
     features = torch.tensor([[5.0, 0.0], [4.0, 0.1], [0.0, 5.0], [0.1, 4.0]])
     probabilities = torch.tensor([[0.9, 0.05, 0.05], [0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.9, 0.05]])
-    assert kmeans_pseudo_labels(features, probabilities).tolist() == [0, 0, 1, 1]
+    assert kmeans_pseudo_labels(features, logits_MK=probabilities.log()).tolist() == [0, 0, 1, 1]
 
 
 def test_neighbours_vote_without_the_image_itself() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from pmtrans.pseudo_labels import spherical_kmeans
@@ -27,10 +28,11 @@ def plain(points: list[list[float]], centres: list[list[float]]) -> tuple[list[i
                 centres[k] = unit([sum(values) for values in zip(*mine, strict=True)])
 
 
-def test_spherical_kmeans_equals_plain_loops_and_runs_until_nothing_changes() -> None:
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_spherical_kmeans_equals_plain_loops_and_runs_until_nothing_changes(chunk: int) -> None:
     torch.manual_seed(1)
     points, centres = torch.randn(40, 5), torch.randn(4, 5)
-    labels, distances = spherical_kmeans(points, centres)
+    labels, distances = spherical_kmeans(points, centres, chunk=chunk)
     expected_labels, expected_distances = plain(points.tolist(), centres.tolist())
     assert labels.tolist() == expected_labels
     assert torch.allclose(distances, torch.tensor(expected_distances), atol=1e-5)

@@ -11,7 +11,7 @@ from pmtrans.errors import RunError
 from pmtrans.run.lock import run_lock
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.train import train
-from tiny_run import Crash, Witness, assert_same_run
+from tiny_run import Crash, Witness, assert_same_run, crash
 
 Configure = Callable[..., Config]
 
@@ -24,6 +24,17 @@ def test_the_same_command_goes_on_from_the_last_checkpoint(cut: Path, configure:
     assert_same_run(cut, undisturbed)
 
 
+def test_what_training_saw_of_the_target_survives_a_crash(tmp_path: Path, configure: Configure) -> None:
+    """k-means of step 4 sees features of steps 2 and 3: a checkpoint without them would give other labels."""
+    switches = {"method__reuse_features": True, "method__refresh_steps": 2, "method__warmup": 0.0}
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(configure(**switches), whole, Witness())
+    with pytest.raises(Crash):
+        train(configure(**switches), cut, Witness({3: crash}))
+    train(configure(**switches), cut, Witness())
+    assert_same_run(cut, whole)
+
+
 def test_half_a_line_at_the_end_of_the_metrics_is_dropped(cut: Path, configure: Configure, undisturbed: Path) -> None:
     with (cut / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "event": "eval')
@@ -33,6 +44,11 @@ def test_half_a_line_at_the_end_of_the_metrics_is_dropped(cut: Path, configure: 
 
 def test_the_number_of_workers_may_change(cut: Path, configure: Configure, undisturbed: Path) -> None:
     train(configure(data__workers=2), cut, Witness())
+    assert_same_run(cut, undisturbed)
+
+
+def test_memory_may_be_saved_from_here_on(cut: Path, configure: Configure, undisturbed: Path) -> None:
+    train(configure(train__checkpoint_activations=True), cut, Witness())
     assert_same_run(cut, undisturbed)
 
 

@@ -72,8 +72,8 @@ def losses(shape: Shape, device: str = "cpu") -> Alignment:
 def pseudo_labels(shape: Shape, device: str = "cpu") -> Alignment:
     """One step's share of the k-means of an epoch, whose cost is linear in the images: that of B images."""
     features = _random(shape.pairs, shape.width, device=device)
-    probabilities = _random(shape.pairs, shape.classes, device=device).softmax(1)
-    return Alignment((features, probabilities), lambda: (kmeans_pseudo_labels(features, probabilities),))
+    logits = _random(shape.pairs, shape.classes, device=device)
+    return Alignment((features, logits), lambda: (kmeans_pseudo_labels(features, logits_MK=logits),))
 
 
 def pmtrans(shape: Shape, device: str = "cpu") -> Alignment:

@@ -33,6 +33,10 @@ def train(
     root: Annotated[
         str | None, typer.Option(help="Where the paths of list files and tables start.", show_default=False)
     ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="A folder that keeps resized images: later passes need not decode.", show_default=False),
+    ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(help="Any timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
@@ -59,6 +63,9 @@ def train(
     processes: Annotated[
         int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")
     ] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what memory and time it would take; write nothing.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -73,11 +80,20 @@ def train(
     from pmtrans.processes.environment import is_main, is_started
 
     flags = {
-        "data.source": source, "data.target": target, "data.root": root,
+        "data.source": source, "data.target": target, "data.root": root, "data.cache": cache,
         "backbone.name": backbone, "backbone.weights": weights, "method.name": method,
         "seed": seed, "train.baseline": baseline,
     }  # fmt: skip
     config = load_config(recipe, overrides or [], flags)
+    if dry_run:
+        from pmtrans.cli.plan_table import show_plan
+        from pmtrans.training.plan import make_plan
+        from pmtrans.training.progress import Reporter
+
+        plan = make_plan(config, Reporter(quiet))
+        if is_main():
+            show_plan(plan)
+        raise typer.Exit(0 if plan.memory.fits else 1)  # so that a script may go on only if it fits
     if processes > 1 and not is_started():
         from pmtrans.processes.launch import launch
 

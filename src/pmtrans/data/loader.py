@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from pmtrans.data.batch import Batch
+from pmtrans.data.cache import ImageCache, read_image
 from pmtrans.data.domain import Domain, LabelledDomain
-from pmtrans.data.image import load_image
 from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
 from pmtrans.errors import DataError, SaidElsewhere, TrainingError
@@ -63,15 +63,23 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 class _Pairs(Dataset[Any]):
-    def __init__(self, source: LabelledDomain, target: Domain, transform: Transform, seed: int, at_least: int) -> None:
+    def __init__(
+        self,
+        source: LabelledDomain,
+        target: Domain,
+        transform: Transform,
+        seed: int,
+        preprocessing: Preprocessing,
+        cache: ImageCache | None,
+    ) -> None:
         self.source, self.target = source, target
-        self.transform, self.seed, self.at_least = transform, seed, at_least
+        self.transform, self.seed, self.preprocessing, self.cache = transform, seed, preprocessing, cache
 
     def __getitem__(self, draw: Draw) -> Any:
         domain = self.source if draw.domain == "source" else self.target
         label = self.source.labels[draw.index] if draw.domain == "source" else -1
         try:
-            image = load_image(domain.paths[draw.index], at_least=self.at_least)
+            image = read_image(domain.paths[draw.index], self.preprocessing, self.cache)
         except DataError as error:
             return Unreadable(str(error))
         with _seeded(random_seed(self.seed, "augment", draw.domain, draw.epoch, draw.index)):
@@ -97,13 +105,14 @@ def pair_batches(
     transform: Transform,
     sampler: PairSampler | ChosenPairs | Share,
     seed: int,
-    at_least: int,
+    preprocessing: Preprocessing,
     workers: int,
     pin_memory: bool = False,
+    cache: ImageCache | None = None,
 ) -> Iterator[Batch]:
-    """All batches of the sampler, in its order."""
+    """All batches of the sampler, in its order; ``cache`` for a transform that begins with the resize it holds."""
     loader: DataLoader[Any] = DataLoader(
-        _Pairs(source, target, transform, seed, at_least),
+        _Pairs(source, target, transform, seed, preprocessing, cache),
         batch_sampler=sampler,
         collate_fn=_collate_pairs,
         num_workers=workers,
@@ -115,21 +124,22 @@ def pair_batches(
     for batch in loader:
         if isinstance(batch, Unreadable):
             raise VanishedImage(unreadable(batch.reason))
+        if cache is not None:
+            cache.check()
         yield batch
 
 
 class _Images(Dataset[Any]):
-    def __init__(self, paths: Sequence[str], preprocessing: Preprocessing) -> None:
-        self.paths = paths
+    def __init__(self, paths: Sequence[str], preprocessing: Preprocessing, cache: ImageCache | None) -> None:
+        self.paths, self.preprocessing, self.cache = paths, preprocessing, cache
         self.transform = evaluation_transform(preprocessing)
-        self.at_least = preprocessing.resize_to
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Any:
         try:
-            return self.transform(load_image(self.paths[index], at_least=self.at_least))
+            return self.transform(read_image(self.paths[index], self.preprocessing, self.cache))
         except DataError as error:
             return Unreadable(str(error))
 
@@ -141,18 +151,25 @@ def _collate_images(items: Sequence[Any]) -> tuple[Tensor, list[str | None]]:
 
 
 def image_batches(
-    paths: Sequence[str], preprocessing: Preprocessing, batch_size: int, workers: int
+    paths: Sequence[str],
+    preprocessing: Preprocessing,
+    batch_size: int,
+    workers: int,
+    cache: ImageCache | None = None,
 ) -> Iterator[tuple[Tensor, list[str | None]]]:
     """Images under the evaluation transform, in order: the readable ones of a batch, and for each path why not."""
     loader: DataLoader[Any] = DataLoader(
-        _Images(paths, preprocessing),
+        _Images(paths, preprocessing, cache),
         batch_size=batch_size,
         collate_fn=_collate_images,
         num_workers=workers,
         worker_init_fn=_leave_signals_to_the_main_process,
         generator=torch.Generator(),
     )
-    yield from loader
+    for batch in loader:
+        if cache is not None:
+            cache.check()
+        yield batch
 
 
 def unreadable(reason: str) -> str:

@@ -44,7 +44,7 @@ def preprocessing_for(model_config: dict[str, Any], image_size: int, crop_ratio:
 def evaluation_transform(preprocessing: Preprocessing) -> Transform:
     """Resize to a square, centre crop, normalise."""
     transform: Transform = v2.Compose(
-        [_resize(preprocessing), v2.CenterCrop(preprocessing.image_size), *_tensor(preprocessing)]
+        [resize(preprocessing), v2.CenterCrop(preprocessing.image_size), *_tensor(preprocessing)]
     )
     return transform
 
@@ -55,11 +55,11 @@ def training_transform(
     """``paper``: resize to a square, random crop, flip; stronger ones add a policy or crop at random scales."""
     size, mode = preprocessing.image_size, InterpolationMode(preprocessing.interpolation)
     if name == "none":
-        steps: list[Any] = [_resize(preprocessing), v2.CenterCrop(size)]
+        steps: list[Any] = [resize(preprocessing), v2.CenterCrop(size)]
     elif name == "resized_crop":
         steps = [v2.RandomResizedCrop(size, interpolation=mode, antialias=True)]
     else:
-        steps = [_resize(preprocessing), v2.RandomCrop(size)]
+        steps = [resize(preprocessing), v2.RandomCrop(size)]
     if flip and name != "none":
         steps.append(v2.RandomHorizontalFlip())
     policy = {"randaugment": v2.RandAugment, "autoaugment": v2.AutoAugment, "augmix": v2.AugMix}.get(name)
@@ -70,7 +70,8 @@ def training_transform(
     return transform
 
 
-def _resize(preprocessing: Preprocessing) -> v2.Resize:
+def resize(preprocessing: Preprocessing) -> v2.Resize:
+    """How every transform but ``resized_crop`` begins, and what a cache holds; a second time it does nothing."""
     side = preprocessing.resize_to
     return v2.Resize((side, side), interpolation=InterpolationMode(preprocessing.interpolation), antialias=True)
 

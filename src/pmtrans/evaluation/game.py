@@ -6,7 +6,7 @@ quantiles of the mixing ratios, so that only the players differ from one evaluat
 ``game.divergence``  CE between mixed patches and mixed labels: 0 when the domains are aligned (Theorem 1).
 ``game.p_gain``      how much P alone could still raise CE_{s,i,t}: the best of a grid over its closed range.
 ``game.f_gain``      how much F alone could still lower J with a few steps; ``game.c_gain`` the same for C.
-``game.gradient_*``  norm of each player's gradient of J.
+``game.gradient_*``  norm of each player's gradient: F and C of J, P of CE_{s,i,t} in (b, g).
 
 The target's labels are here the present predictions of the model, as no others exist.
 """
@@ -67,13 +67,15 @@ class GameObserver:
             start = self._costs(self._encode(), labels_B)
             objective = float(start["J"].detach())
             gradients = self._gradients(start["J"])
+            best_of_p, gradient_p = self._look_around_p(labels_B)
             values = {
                 "divergence": float(start["divergence"].detach()),
-                "p_gain": self._best_response_of_p(labels_B) - float(start["cross_entropy"].detach()),
+                "p_gain": best_of_p - float(start["cross_entropy"].detach()),
                 "f_gain": objective - self._after_steps_of_f(gradients["f"], labels_B),
                 "c_gain": objective - self._after_steps_of_c(labels_B),
                 "gradient_f": _norm(gradients["f"]),
                 "gradient_c": _norm(gradients["c"]),
+                "gradient_p": gradient_p,
             }
         finally:
             method.train(was_training)
@@ -116,12 +118,19 @@ class GameObserver:
         return Mixed(torch.lerp(target, source, ratio_BN.unsqueeze(-1).to(source.dtype)), ratio_BN)
 
     @torch.no_grad()
-    def _best_response_of_p(self, labels_B: Tensor) -> float:
-        """The largest CE over a grid of the closed range and the present point; parents are encoded once."""
+    def _look_around_p(self, labels_B: Tensor) -> tuple[float, float]:
+        """The largest CE over a grid of the closed range and the present point, and the norm of its gradient in (b, g).
+
+        The gradient is a central difference: at fixed quantiles CE has no derivative that autograd knows. Parents are
+        encoded once.
+        """
         beta, backbone, batch = self.method.mixing.beta, self.method.model.backbone, self.batch
         low, high = beta.floor + 0.02, beta.ceiling
         grid = [low * (high / low) ** share for share in (0.0, 0.5, 1.0)]
-        points = [tuple(beta.concentrations().tolist()), *((b, g) for b in grid for g in grid)]
+        b, g = beta.concentrations().tolist()
+        h = 0.02 * min(b, g)
+        around = [(b + h, g), (b - h, g), (b, g + h), (b, g - h)]
+        points = [*around, (b, g), *((other_b, other_g) for other_b in grid for other_g in grid)]
         source, target = backbone.embed(torch.cat([batch.source_images, batch.target_images])).chunk(2)
         pairs = len(source)
         scored = 0 if self.method.options.attention == "uniform" else 2 * pairs
@@ -129,10 +138,12 @@ class GameObserver:
         mixes = [self._mix(source, target, point) for point in points]
         encoded = backbone.encode(torch.cat([mixed.tokens_BND for mixed in mixes]), 0).split(pairs)
         costs = [self._costs(_Encoded(m, s, t, i), labels_B) for m, i in zip(mixes, encoded, strict=True)]
-        return max(float(cost["cross_entropy"]) for cost in costs)
+        values = [float(cost["cross_entropy"]) for cost in costs]
+        slopes = (values[0] - values[1]) / (2 * h), (values[2] - values[3]) / (2 * h)
+        return max(values[len(around) :]), math.hypot(*slopes)
 
     def _gradients(self, objective: Tensor) -> dict[str, list[Tensor | None]]:
-        """Of F and of C; P's own norm comes with the log of every step."""
+        """Of F and of C."""
         f, c = (_trainable(module) for module in (self.method.model.backbone, self.method.model.head))
         gradients: list[Tensor | None] = list(torch.autograd.grad(objective, [*f, *c], allow_unused=True))
         return {"f": gradients[: len(f)], "c": gradients[len(f) :]}

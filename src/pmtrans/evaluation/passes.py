@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pmtrans.data.cache import ImageCache
 from pmtrans.data.loader import image_batches, unreadable
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import TrainingError
@@ -31,6 +32,7 @@ def run_pass(
     batch_size: int,
     workers: int,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    cache: ImageCache | None = None,
 ) -> Pass:
     """Features and logits of ``paths``; the model's training mode is put back afterwards."""
     device = next(model.parameters()).device
@@ -39,7 +41,7 @@ def run_pass(
     was_training = model.training
     model.eval()
     done = 0
-    for images, reasons in image_batches(paths, preprocessing, batch_size, workers):
+    for images, reasons in image_batches(paths, preprocessing, batch_size, workers, cache):
         bad = next((reason for reason in reasons if reason is not None), None)
         if bad is not None:
             raise TrainingError(unreadable(bad))

@@ -88,7 +88,7 @@ class CDTrans(Method):
         """
         assert context.source_pass is not None
         source, target = context.source_pass(), context.target_pass()
-        pseudo_labels_M = kmeans_pseudo_labels(target.features_MF, target.logits_MK.float().softmax(1))
+        pseudo_labels_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
         to_target_N = nearest(source.features_NF, target.features_MF)
         to_source_M = nearest(target.features_MF, source.features_NF)
         pairs_P2 = torch.stack(

@@ -68,8 +68,8 @@ class CGDM(MCD):
         if moment.step == first or (due and moment.step > first):
             target = context.target_pass()
             second_MK = self._second(target.features_MF)
-            probabilities_MK = (target.logits_MK.float() + second_MK).softmax(1)
-            self.pseudo_labels_M.copy_(kmeans_pseudo_labels(target.features_MF, probabilities_MK))
+            both_MK = second_MK.add_(target.logits_MK)
+            self.pseudo_labels_M.copy_(kmeans_pseudo_labels(target.features_MF, logits_MK=both_MK))
 
     @torch.no_grad()
     def _second(self, features_MF: Tensor) -> Tensor:

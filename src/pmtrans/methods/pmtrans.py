@@ -27,7 +27,7 @@ from pmtrans.methods.parts.additions import Additions
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
-from pmtrans.pseudo_labels import NeighbourBank, kmeans_pseudo_labels
+from pmtrans.pseudo_labels import NeighbourBank, SeenTarget, kmeans_pseudo_labels
 
 
 class PMTrans(Method):
@@ -55,6 +55,9 @@ class PMTrans(Method):
             if options.pseudo_labels == "neighbours"
             else None
         )
+        self.seen = (
+            SeenTarget(sizes.target_images, model.backbone.features, sizes.classes) if options.reuse_features else None
+        )
 
     def players(self, head_ratio: float) -> list[Player]:
         ascends = self.options.beta == "ascend"
@@ -75,11 +78,16 @@ class PMTrans(Method):
         due = moment.starts_epoch if refresh is None else moment.step % refresh == 0
         if moment.step < self.first_step(moment) or not (first or (due and self.bank is None)):
             return
-        target = context.target_pass()
-        probabilities_MK = target.logits_MK.float().softmax(1)
-        if self.bank is not None:
-            self.bank.fill(target.features_MF, probabilities_MK)
-        labels_M = kmeans_pseudo_labels(target.features_MF, probabilities_MK)
+        if first or self.seen is None:
+            target = context.target_pass()
+            features_MF, logits_MK = target.features_MF, target.logits_MK
+        else:
+            features_MF, logits_MK = self.seen.features_MF, self.seen.logits_MK
+        if first and self.bank is not None:
+            self.bank.fill(features_MF, logits_MK.float().softmax(1))
+        if first and self.seen is not None:
+            self.seen.fill(features_MF, logits_MK)
+        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
@@ -91,16 +99,20 @@ class PMTrans(Method):
         pseudo_labels, confidence = self._pseudo_labels(batch)
 
         backbone, head = self.model.backbone, self.model.head
-        source_BND, target_BND = backbone.embed(torch.cat([batch.source_images, batch.target_images])).chunk(2)
+        source_BND, target_BND = backbone.embed_each(batch.source_images, batch.target_images)
         pairs = len(source_BND)
         scored = 0 if self.options.attention == "uniform" else (3 if self.mixing.scores_mixed else 2) * pairs
         encoded, ratio_BN = self.mixing.encode(backbone, source_BND, target_BND, scored)  # one pass of 3B
         s, t, i = encoded.split(pairs)
         logits_s, logits_i = head(torch.cat([s.features_BF, i.features_BF])).chunk(2)
+        if self.seen is not None and self.training:
+            with torch.no_grad():
+                self.seen.store(batch.target_index, t.features_BF, head(t.features_BF))
         classification = self._classification(logits_s, batch)
         labels = batch.source_labels, pseudo_labels
         feature_space, label_space, w_s = self.cross_entropy(ratio_BN, s, t, i, logits_i, labels, confidence)
         game = self.tradeoff(feature_space, label_space, moment.progress)
+        alpha = self.tradeoff.alpha(moment.progress)
         added, added_parts = self.additions(self.model, batch.target_images, t.features_BF)
         return {
             "loss": classification + game + added,  # J, and MCC or MIC where they are switched on
@@ -108,7 +120,7 @@ class PMTrans(Method):
             "feature_space": feature_space.detach(),
             "label_space": label_space.detach(),
             "cross_entropy": (feature_space + label_space).detach(),  # CE_{s,i,t}
-            "alpha": torch.as_tensor(self.tradeoff.alpha(moment.progress)),
+            "alpha": alpha if isinstance(alpha, Tensor) else feature_space.new_full((), alpha),
             "label_weight_mean": w_s.detach().mean(),
             "label_weight_spread": w_s.detach().std(unbiased=False),
             **added_parts,

@@ -57,6 +57,9 @@ class PMTransOptions(Options):
     alpha_value: float = Field(1.0, gt=0, description="start of learned, top of ramp, value of fixed")
     pseudo_labels: Literal["kmeans", "neighbours"] = Field("kmeans", description="where target labels come from")
     refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
+    reuse_features: bool = Field(
+        False, description="k-means on what training saw of the target, after one full pass, not a pass each time"
+    )
     mcc: float = Field(0.0, ge=0, description="weight of an added minimum class confusion; 0: none")
     mic: float = Field(0.0, ge=0, description="weight of an added masked image consistency; 0: none")
 
@@ -72,11 +75,13 @@ class PMTransOptions(Options):
         return given
 
     @model_validator(mode="after")
-    def _range(self) -> PMTransOptions:
+    def _fits_together(self) -> PMTransOptions:
         for value in self.beta_start:
             if not self.beta_floor < value < self.beta_ceiling:
                 raise ValueError(
                     f"beta_start {value} is not between beta_floor {self.beta_floor} "
                     f"and beta_ceiling {self.beta_ceiling}"
                 )
+        if self.reuse_features and self.pseudo_labels != "kmeans":
+            raise ValueError("reuse_features is for pseudo_labels=kmeans; neighbours keep a bank of their own")
         return self

@@ -55,7 +55,7 @@ class SHOT(Method):
         if moment.step < self.first_step(moment) or not (first or moment.starts_epoch):
             return
         target = context.target_pass()
-        labels_M = kmeans_pseudo_labels(target.features_MF, target.logits_MK.float().softmax(1))
+        labels_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -51,6 +51,19 @@ class Processes:
         result: Result = said[0]
         return result
 
+    def together(self, function: Callable[[], Result]) -> Result:
+        """Call it in every process; where it is a user's mistake in any, all fail and the main one says why."""
+        result, reason = None, None
+        try:
+            result = function()
+        except UserError as error:
+            if self.count == 1:
+                raise
+            reason = str(error)
+        if said := self.first_reason(reason):
+            raise UserError(said) if self.is_main else MistakeSaidElsewhere(said)
+        return cast(Result, result)
+
     def highest(self, value: int) -> int:
         """The largest of all processes' numbers; on the CPU, so that no device is waited for."""
         if self.count == 1:
@@ -75,18 +88,13 @@ class Processes:
         return Batch(*(self._join(part) if len(part) else part for part in parts))
 
     def gather(self, part: Tensor, images: int) -> Tensor:
-        """One row per image, in order, from parts as ``part_of`` cuts them; the last part may be short."""
-        if self.count == 1:
-            return part
-        share = -(-images // self.count)
-        padded = part.new_zeros(share, *part.shape[1:])
-        padded[: len(part)] = part
-        return self._join(padded)[:images]
+        """One row per image, in order, from parts as ``part_of`` cuts them."""
+        return part if self.count == 1 else self._join(part)[:images]
 
-    def part_of(self, images: int) -> slice:
-        """Which images of a domain this process looks at."""
+    def part_of(self, images: int) -> list[int]:
+        """Which images of a domain this process looks at: as many as any other, so the last may come again."""
         share = -(-images // self.count)
-        return slice(min(images, self.rank * share), min(images, (self.rank + 1) * share))
+        return [min(place, images - 1) for place in range(self.rank * share, (self.rank + 1) * share)]
 
     def _join(self, part: Tensor) -> Tensor:
         return Division(self.rank, self.count, len(part)).gather(part)
@@ -114,7 +122,12 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
     if on_gpus:
         torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=PATIENCE)
+        store, rank, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
+        # torchrun keeps its store when it starts all again: the addresses of processes that are gone are in it
+        number = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+        attempt = dist.PrefixStore(f"attempt-{number}", store)  # type: ignore[attr-defined]
+        backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
+        dist.init_process_group(backend, store=attempt, rank=rank, world_size=count, timeout=PATIENCE)
         yield Processes(dist.get_rank(), count)
         dist.destroy_process_group()
     except (dist.DistError, RuntimeError) as error:

@@ -26,9 +26,10 @@ def launch(arguments: Sequence[str], count: int) -> int:
         "MASTER_PORT": str(_free_port()),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # DDP's advice on unused parameters
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
     }
-    command = [sys.executable, "-c", "from pmtrans.cli import main; main()", *arguments]
+    command = [sys.executable, "-m", "pmtrans", *arguments]
     processes: list[subprocess.Popen[bytes]] = []
     with _passed_on(processes):
         for rank in range(count):

@@ -2,6 +2,7 @@
 
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels
 from pmtrans.pseudo_labels.neighbours import NeighbourBank
+from pmtrans.pseudo_labels.seen_target import SeenTarget
 from pmtrans.pseudo_labels.spherical_kmeans import spherical_kmeans
 
-__all__ = ["NeighbourBank", "kmeans_pseudo_labels", "spherical_kmeans"]
+__all__ = ["NeighbourBank", "SeenTarget", "kmeans_pseudo_labels", "spherical_kmeans"]

@@ -6,25 +6,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pmtrans.pseudo_labels.chunks import CHUNK, nearest, one_hot, slices, squared_lengths, weighted_sums
+
 
 @torch.no_grad()
-def spherical_kmeans(features_MF: Tensor, centres_KF: Tensor, rounds: int = 50) -> tuple[Tensor, Tensor]:
+def spherical_kmeans(
+    features_MF: Tensor, centres_KF: Tensor, rounds: int = 50, chunk: int = CHUNK
+) -> tuple[Tensor, Tensor]:
     """Labels_M and distances_M to the own centre, (1 - cos) / 2 in [0, 1]; stops when no label changes.
 
     A cluster that loses all its images keeps its last centre; a centre of zeros is no class.
     """
-    points_MF = F.normalize(features_MF.float(), dim=1)
+    classes = len(centres_KF)
+    scale_M = squared_lengths(features_MF, chunk).clamp_min(1e-24).rsqrt()
     centres_KF = F.normalize(centres_KF.float(), dim=1)
     absent_K = centres_KF.abs().sum(1) == 0
-    labels_M = torch.full((len(points_MF),), -1, device=points_MF.device)
+    offset_K = centres_KF.new_zeros(classes).masked_fill(absent_K, -torch.inf)
+    labels_M = torch.full((len(features_MF),), -1, device=features_MF.device)
+
+    def members(piece: slice) -> Tensor:
+        return one_hot(labels_M[piece], scale_M[piece], classes)
+
     for _ in range(rounds):
-        cosine_MK = (points_MF @ centres_KF.T).masked_fill(absent_K, -2.0)
-        assigned_M = cosine_MK.argmax(1)
+        assigned_M = nearest(features_MF, centres_KF, offset_K, chunk)
         if torch.equal(assigned_M, labels_M):
             break
         labels_M = assigned_M
-        member_MK = F.one_hot(labels_M, len(centres_KF)).float()
-        moved_KF = F.normalize(member_MK.T @ points_MF, dim=1)
-        centres_KF = torch.where((member_MK.sum(0) > 0)[:, None], moved_KF, centres_KF)
-    own_M = (points_MF * centres_KF[labels_M]).sum(1)
-    return labels_M, (1 - own_M) / 2
+        moved_KF = F.normalize(weighted_sums(features_MF, members, classes, chunk), dim=1)
+        counts_K = torch.bincount(labels_M, minlength=classes)
+        centres_KF = torch.where((counts_K > 0)[:, None], moved_KF, centres_KF)
+    pieces = slices(len(features_MF), chunk)
+    own_M = torch.cat([(features_MF[piece].float() * centres_KF[labels_M[piece]]).sum(1) for piece in pieces])
+    return labels_M, (1 - own_M * scale_M) / 2

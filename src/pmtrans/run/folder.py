@@ -19,7 +19,15 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.run import lock
 from pmtrans.run.files import is_leftover, read_json, settle, write_json, write_text
 
-MAY_CHANGE = ("data.workers", "train.keep_checkpoints", "train.loggers")  # these do not change what is computed
+# these do not change what is computed
+MAY_CHANGE = (
+    "data.workers",
+    "data.cache",
+    "train.checkpoint_activations",
+    "train.keep_checkpoints",
+    "train.loggers",
+    "train.sharding",
+)
 _MEASURED = 2000  # images of a domain whose sizes are compared: seconds, even on a slow network disk
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from pmtrans.errors import RunError, one_line
+from pmtrans.processes.sharding import part_like, whole
 from pmtrans.run.files import new_folder, read_json, write_json
 
 FORMAT = 1
@@ -45,12 +47,22 @@ def take_snapshot(
     evaluations: list[dict[str, Any]],
 ) -> Snapshot:
     """Copy everything to host memory; the loop may go on as soon as this returns."""
-    tensors = {f"method.{name}": _copy(value) for name, value in method.state_dict().items()}
+    tensors = {name: _copy(whole(value)) for name, value in _everything(method, optimiser)}
+    return Snapshot(step, tensors, seconds, [dict(evaluation) for evaluation in evaluations])
+
+
+def help_snapshot(method: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    """What the other processes do while one takes a snapshot: they give it their parts of what is sharded."""
+    for _, value in _everything(method, optimiser):
+        whole(value)
+
+
+def _everything(method: nn.Module, optimiser: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+    yield from ((f"method.{name}", value) for name, value in method.state_dict().items())
     for group in optimiser.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
             for key, value in optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser.{name}.{key}"] = _copy(torch.as_tensor(value))
-    return Snapshot(step, tensors, seconds, [dict(evaluation) for evaluation in evaluations])
+                yield f"optimiser.{name}.{key}", torch.as_tensor(value)
 
 
 def _copy(value: Tensor) -> Tensor:
@@ -59,7 +71,9 @@ def _copy(value: Tensor) -> Tensor:
 
 def restore_snapshot(snapshot: Snapshot, method: nn.Module, optimiser: torch.optim.Optimizer) -> None:
     """Put a snapshot back; every tensor must be there and fit."""
+    own = method.state_dict()
     weights = {n.removeprefix("method."): v for n, v in snapshot.tensors.items() if n.startswith("method.")}
+    weights = {n: part_like(v, own[n]) if n in own else v for n, v in weights.items()}
     try:
         method.load_state_dict(weights, strict=True)
     except RuntimeError as error:
@@ -72,7 +86,8 @@ def restore_snapshot(snapshot: Snapshot, method: nn.Module, optimiser: torch.opt
             prefix = f"optimiser.{name}."
             state = {n.removeprefix(prefix): v for n, v in snapshot.tensors.items() if n.startswith(prefix)}
             if state:  # copied: what was loaded is still mapped to the file
-                optimiser.state[parameter] = {k: v.to(parameter.device, copy=True) for k, v in state.items()}
+                state = {k: v.to(parameter.device, copy=True) for k, v in state.items()}
+                optimiser.state[parameter] = {k: part_like(v, parameter) for k, v in state.items()}
 
 
 def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:

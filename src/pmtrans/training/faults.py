@@ -33,17 +33,18 @@ def explained_faults(folder: RunFolder) -> Iterator[None]:
 def _not_written(folder: RunFolder, error: OSError) -> str:
     return (
         f"Run folder {one_line(folder.path)!r} cannot be written: {one_line(error.strerror or error, 150)}; "
-        f"{_kept(folder)}. Mend it, then give the same command again."
+        f"{kept(folder)}. Mend it, then give the same command again."
     )
 
 
 def _worker_died(folder: RunFolder) -> str:
     return (
-        f"A loader process was killed (most often: memory ran out); {_kept(folder)}. "
+        f"A loader process was killed (most often: memory ran out); {kept(folder)}. "
         "Give the same command again, if needed with fewer data.workers."
     )
 
 
-def _kept(folder: RunFolder) -> str:
+def kept(folder: RunFolder) -> str:
+    """What can be gone on from."""
     newest = [*checkpoints(RunFolder(folder.baseline).checkpoints), *checkpoints(folder.checkpoints)][-1:]
     return f"checkpoint {one_line(newest[0].relative_to(folder.path))} is whole" if newest else "nothing was saved yet"

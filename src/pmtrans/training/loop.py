@@ -6,6 +6,7 @@ so a run that is continued from a checkpoint is the run that was never interrupt
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from torch import Tensor
 from pmtrans.backbones.rows import divided
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.cache import ImageCache
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.loader import VanishedElsewhere, VanishedImage, pair_batches
 from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, random_seed, steps_per_epoch
@@ -26,8 +28,10 @@ from pmtrans.data.transforms import Preprocessing, training_transform
 from pmtrans.errors import StoppedElsewhere, TrainingError
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass
+from pmtrans.processes.accelerator import prepare
 from pmtrans.processes.group import Processes
-from pmtrans.training.checkpoint import Snapshot, restore_snapshot, take_snapshot
+from pmtrans.processes.sharding import gather_state, refuse_unshardable
+from pmtrans.training.checkpoint import Snapshot, help_snapshot, restore_snapshot, take_snapshot
 from pmtrans.training.failure import stop_if_not_finite
 from pmtrans.training.players import create_optimiser, set_learning_rates
 from pmtrans.training.progress import Reporter
@@ -46,6 +50,7 @@ class Task:
     target: Domain
     preprocessing: Preprocessing
     batch_size: int
+    cache: ImageCache | None = None
 
     def steps(self, config: Config) -> tuple[int, int]:
         """(all steps, steps of an epoch)."""
@@ -85,10 +90,14 @@ class Loop:
         self.steps, self.epoch = self.task.steps(self.config)
         self.evaluations: list[dict[str, Any]] = []
         self._passes: dict[str, tuple[int, Pass]] = {}
-        self.module: Any = self.method.to(self.accelerator.device)
+        self.sharded = self.config.train.sharding == "full" and self.processes.count > 1
+        self.shown = self.method  # what the main process judges and saves
+        if self.sharded:
+            self.processes.together(lambda: refuse_unshardable(self.method))
+            self.shown = copy.deepcopy(self.method) if self.processes.is_main else self.method
+        self.module = prepare(self.accelerator, self.method, self.sharded)
         self.optimiser = create_optimiser(self.method, self.config.train)
-        self.module = self.accelerator.prepare(self.module)
-        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train.clip)
+        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train)
         self.seconds = 0.0
         self.step = 0
         self._rate = self._waiting_share = 0.0
@@ -133,32 +142,43 @@ class Loop:
                     records.step(self.step, {**place, **values, "seconds": round(self.seconds, 3), **speed})
                 if self.step % (self.config.train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
                     self._evaluate(records)
-                    if records:
-                        records.save(self._snapshot())
+                    self._save(records)
                 if records:
                     records.check()
                 self.stop.signal = self.processes.highest(self.stop.signal or 0) or None
                 if self.stop.signal is not None:
-                    self._save_and_wait(records)
+                    self._save(records, wait=True)
                     self.stop.check()
         except VanishedImage:  # between two steps: what was done is whole
-            self._save_and_wait(records)
+            self._save(records, wait=True)
             raise
 
-    def _save_and_wait(self, records: Records | None) -> None:
+    def _save(self, records: Records | None, wait: bool = False) -> None:
+        """The main process writes; where each has a part, all give theirs."""
         if records:
-            records.save(self._snapshot(), wait=True)
+            snapshot = take_snapshot(self.step, self.method, self.optimiser, self.seconds, self.evaluations)
+            records.save(snapshot, wait)
+        elif self.sharded:
+            help_snapshot(self.method, self.optimiser)
 
     def _steps_of_batches(self) -> Iterator[list[Batch]]:
         """For each remaining step its micro-batches, loaded ahead by the workers."""
         data, train, task = self.config.data, self.config.train, self.task
         transform = training_transform(task.preprocessing, data.augmentation, data.flip, data.random_erasing)
         on_gpu = self.accelerator.device.type == "cuda"
-        at_least = task.preprocessing.resize_to
+        cache = None if data.augmentation == "resized_crop" else task.cache  # a crop of the whole image needs it all
         while self.step < self.steps:
             sampler = Share(self._sampler(), self.processes.rank, self.processes.count)
             batches = pair_batches(
-                task.source, task.target, transform, sampler, self.config.seed, at_least, data.workers, on_gpu
+                task.source,
+                task.target,
+                transform,
+                sampler,
+                self.config.seed,
+                task.preprocessing,
+                data.workers,
+                on_gpu,
+                cache,
             )
             for _ in range(len(sampler) // train.accumulate):
                 begin = time.monotonic()
@@ -232,24 +252,26 @@ class Loop:
         return SourcePass(result.features_MF, result.logits_MK, labels_N)
 
     def _pass(self, name: str, domain: Domain) -> Pass:
-        at, result = self._passes.get(name, (-1, None))
-        if at == self.step and result is not None:
-            return result
-        images = len(domain)
-        own = run_pass(
-            self.method.model,
-            domain.paths[self.processes.part_of(images)],
-            self.task.preprocessing,
-            max(1, 2 * self.task.batch_size // self.processes.count),
-            self.config.data.workers,
-            self.accelerator.autocast,
-        )
-        result = Pass(*(self.processes.gather(rows, images) for rows in (own.features_MF, own.logits_MK)))
-        self._passes[name] = (self.step, result)
-        return result
+        if name not in self._passes or self._passes[name][0] != self.step:
+            self._passes.pop(name, None)  # before the next is made: one over a large domain is gigabytes
+            images = len(domain)
+            own = run_pass(
+                self.method.model,
+                [domain.paths[place] for place in self.processes.part_of(images)],
+                self.task.preprocessing,
+                max(1, 2 * self.task.batch_size // self.processes.count),
+                self.config.data.workers,
+                self.accelerator.autocast,
+                self.task.cache,
+            )
+            result = Pass(*(self.processes.gather(rows, images) for rows in (own.features_MF, own.logits_MK)))
+            self._passes[name] = (self.step, result)
+        return self._passes[name][1]
 
     def evaluation(self) -> Evaluation:
-        """What is known about the model as it is now."""
+        """What is known about the model as it is now; where it is sharded, ``shown`` is brought up to it."""
+        if self.sharded:
+            gather_state(self.method, self.shown if self.processes.is_main else None)
         holdout = self._pass("holdout", self.task.holdout) if len(self.task.holdout) else None
         sample = self._pass("source_sample", self.task.source_sample) if holdout is not None else None
         return Evaluation(self.step, self._pass("target", self.task.target), holdout, sample)
@@ -264,6 +286,3 @@ class Loop:
             values |= observe(evaluation)
         self.evaluations.append({"step": self.step, **plain(values)})
         records.evaluation(self.step, values)
-
-    def _snapshot(self) -> Snapshot:
-        return take_snapshot(self.step, self.method, self.optimiser, self.seconds, self.evaluations)

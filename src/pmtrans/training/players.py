@@ -9,11 +9,15 @@ from torch import Tensor, nn
 
 from pmtrans.config import TrainConfig
 from pmtrans.methods.method import Method, Player, check_players
+from pmtrans.processes.sharding import apart
 from pmtrans.training.schedule import learning_rate_factor
 
 
 def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
-    """One group per player and decay; ``maximize`` for a player that ascends, so no gradient reversal is needed."""
+    """One group per player and decay; ``maximize`` for a player that ascends, so no gradient reversal is needed.
+
+    Sharded parameters have groups of their own.
+    """
     players = method.players(config.head_ratio)
     check_players(players, method)
     groups = [group for player in players for group in _groups(player, config)]
@@ -22,20 +26,21 @@ def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
 
 def _groups(player: Player, config: TrainConfig) -> list[dict[str, Any]]:
     rate = player.learning_rate if player.learning_rate is not None else config.learning_rate * player.ratio
-    matrices = [(name, p) for name, p in player.parameters if player.decays and p.ndim > 1]
-    others = [(name, p) for name, p in player.parameters if not (player.decays and p.ndim > 1)]
+    names = {parameter: name for name, parameter in player.parameters}
+    matrices = [p for p in names if player.decays and p.ndim > 1]
+    others = [p for p in names if not (player.decays and p.ndim > 1)]
     return [
         {
             "player": player.name,
-            "names": [name for name, _ in members],
-            "params": [parameter for _, parameter in members],
+            "names": [names[parameter] for parameter in members],
+            "params": members,
             "lr": rate,
             "base_rate": rate,
             "weight_decay": decay,
             "maximize": player.ascends,
         }
-        for members, decay in ((matrices, config.weight_decay), (others, 0.0))
-        if members
+        for kind, decay in ((matrices, config.weight_decay), (others, 0.0))
+        for members in apart(kind)
     ]
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import timm.data
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
+from pmtrans.data.cache import ImageCache, open_cache
 from pmtrans.data.domain import LabelledDomain
 from pmtrans.data.holdout import sample_domain, split_holdout
 from pmtrans.data.read import Target, read_source, read_target
@@ -28,6 +28,7 @@ from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
+from pmtrans.processes.accelerator import create_accelerator
 from pmtrans.processes.group import Processes, joined
 from pmtrans.run.environment import environment
 from pmtrans.run.files import write_atomically, write_json
@@ -43,6 +44,7 @@ from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
 from pmtrans.training.loggers import refuse_missing
 from pmtrans.training.loop import Evaluation, Loop, Task
+from pmtrans.training.out_of_memory import explained_memory
 from pmtrans.training.progress import Reporter
 from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
@@ -55,6 +57,7 @@ class Data:
     source: LabelledDomain
     holdout: LabelledDomain
     target: Target
+    cache: ImageCache | None = None
 
 
 def train(
@@ -72,9 +75,11 @@ def train(
     refuse_missing(config.train.loggers)
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
-        data = processes.on_main(lambda: read_data(config, reporter))
+        cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
+        data = replace(processes.on_main(lambda: read_data(config, reporter)), cache=cache)
         folder = RunFolder(out)
-        with ExitStack() as held, stop_on_signals() as stop, explained_faults(folder):
+        explained = explained_faults(folder), explained_memory(config, folder)
+        with ExitStack() as held, stop_on_signals() as stop, explained[0], explained[1]:
 
             def open_folder() -> Opened:
                 held.enter_context(claim(folder, overwrite))
@@ -165,9 +170,9 @@ def _witness(config: Config, folder: RunFolder, data: Data, baseline: Evidence) 
     path = folder.path / "witness.safetensors"
     if not path.is_file():
         _, task, trained = build(config, data, Reporter(quiet=True))
-        model = trained.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        model, size = trained.model.to("cuda" if torch.cuda.is_available() else "cpu"), 2 * task.batch_size
         holdout, target = (
-            run_pass(model, domain.paths, task.preprocessing, 2 * task.batch_size, config.data.workers)
+            run_pass(model, domain.paths, task.preprocessing, size, config.data.workers, cache=task.cache)
             for domain in (task.holdout, task.target)
         )
         witness = replace(
@@ -232,9 +237,10 @@ def _train_one(
             shutil.rmtree(folder / "candidates", ignore_errors=True)
         return done
     accelerator = create_accelerator(config.train.precision)
-    method, task, trained = build(config, data, reporter)
-    processes.check_batch(task.batch_size)
+    method, task, trained = processes.together(lambda: build(config, data, reporter))
+    processes.together(lambda: processes.check_batch(task.batch_size))
     loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, processes)
+    trained = replace(trained, model=loop.shown.model)
     judge = _observe(loop, data, trained, baseline) if processes.is_main else None
     snapshot = processes.on_main(lambda: _last_snapshot(folder, reporter))
     if snapshot is not None:
@@ -265,8 +271,8 @@ def _observe(loop: Loop, data: Data, trained: TrainedModel, baseline: Evidence |
         judge.keep = config.selection.keep
         loop.observers.append(judge)
         if config.selection.game:
-            pairs = fixed_pairs(loop.task, config.seed).to(loop.accelerator.device)
-            game = loop.method.game_observer(pairs, config.train.learning_rate)
+            pairs = fixed_pairs(loop.task, config.seed).to(next(loop.shown.parameters()).device)
+            game = loop.shown.game_observer(pairs, config.train.learning_rate)
             loop.observers += [game] if game is not None else []
     if data.target.labelled is not None:
         loop.observers.append(Oracle(data.target, loop.reporter, loop.title))
@@ -309,18 +315,5 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     if batch_size < config.train.batch_size:
         reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
     sample = sample_domain(data.source, 512, config.seed)
-    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size)
+    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache)
     return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
-
-
-def create_accelerator(wanted: str) -> Accelerator:
-    """For this process alone, or for its part in a group: buffers are the same in all, as all see whole batches."""
-    ddp = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    return Accelerator(mixed_precision=precision(wanted), cpu=not torch.cuda.is_available(), kwargs_handlers=[ddp])
-
-
-def precision(wanted: str) -> str:
-    """accelerate's name; ``auto``: bf16 on a GPU that has it, float32 elsewhere (bf16 is emulated on most CPUs)."""
-    if wanted == "auto":
-        return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
-    return "no" if wanted == "fp32" else wanted

@@ -1,0 +1,120 @@
+"""Fully sharded training (FSDP): of each transformer block every process keeps a part, and has the rest in passing.
+
+The weights, gradients and AdamW states of the blocks, which are nearly all of a transformer, are divided among the
+processes. A block is put together when it is entered and taken apart again when it is left, forward and backward.
+What is small (patch embedding, norms, heads, the players' own numbers) stays whole in every process, so a method may
+look at it at any time. What a method or a checkpoint holds of a block is a ``DTensor``: a tensor that knows its parts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from pmtrans.backbones.blocks import transformer_blocks
+from pmtrans.backbones.recompute import backbones_in
+from pmtrans.errors import ConfigError, ModelError
+
+Some = TypeVar("Some", bound=Tensor)
+
+
+def refuse_unshardable(method: nn.Module) -> None:
+    """What cannot be divided: a backbone without blocks in a row, or whose blocks have scalars or share weights."""
+    for backbone in backbones_in(method):
+        try:
+            parameters = [parameter for block in transformer_blocks(backbone) for parameter in block.parameters()]
+        except ModelError:
+            parameters = []
+        if not parameters or len(set(parameters)) < len(parameters) or any(p.ndim == 0 for p in parameters):
+            raise ConfigError(
+                f"train.sharding=full cannot divide backbone {backbone.name!r}, which is no row of blocks with weights "
+                "of their own: train with train.sharding=none."
+            )
+
+
+def shard(method: nn.Module, device: torch.device, low_precision: torch.dtype | None) -> None:
+    """Divide the blocks of all backbones; to be done before an optimiser is made, as the parameters are new ones.
+
+    ``low_precision``: what autocast would make of the matrices. Here they are exchanged in it already; else autograd
+    would keep autocast's copy of every block from forward to backward.
+    """
+    # what leaves a block may be a view, which is harmless as long as no timm model writes into it
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy(
+        param_dtype=low_precision,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=False,
+        param_dtype_override_fn=lambda parameter: parameter.dtype if parameter.ndim < 2 else None,
+    )
+    for backbone in backbones_in(method):
+        for block in transformer_blocks(backbone):
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        small = {parameter for parameter in backbone.parameters() if not isinstance(parameter, DTensor)}
+        fully_shard(backbone, mesh=mesh, ignored_params=small)  # owns nothing: it lets one block fetch the next
+        register_fsdp_forward_method(backbone, "encode")
+
+
+def whole(value: Tensor) -> Tensor:
+    """A plain tensor from the parts of all processes, which must ask together; a plain one is itself."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def part_like(value: Tensor, place: Tensor) -> Tensor:
+    """This process's part of a plain tensor, divided as ``place`` is; another shape than its own is left alone."""
+    if not isinstance(place, DTensor) or place.shape != value.shape:
+        return value
+    return distribute_tensor(value.to(place.device), place.device_mesh, place.placements, src_data_rank=None)
+
+
+def apart(tensors: Iterable[Some]) -> list[list[Some]]:
+    """Plain ones and divided ones, which no fused kernel takes together; a kind that is not there is left out."""
+    every = list(tensors)
+    kinds = [[one for one in every if isinstance(one, DTensor) is divided] for divided in (False, True)]
+    return [kind for kind in kinds if kind]
+
+
+@torch.no_grad()
+def gather_state(method: nn.Module, copy: nn.Module | None) -> None:
+    """The state of a divided method into a plain copy of it; all processes together, also those without a copy."""
+    places = copy.state_dict() if copy is not None else {}
+    for name, value in method.state_dict().items():
+        full = whole(value)
+        if name in places:
+            places[name].copy_(full)
+
+
+@torch.no_grad()
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Of what stays whole beside divided blocks: the mean over processes, which FSDP makes for the blocks alone."""
+    kinds = apart(parameters)
+    if len(kinds) == 1:
+        return
+    gradients = [parameter.grad for parameter in kinds[0] if parameter.grad is not None]
+    if not gradients:
+        return
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor:
+    """torch's ``clip_grad_norm_``, also for plain and divided parameters together; the norm is a plain tensor."""
+    kinds = apart(parameters)
+    if len(kinds) < 2:
+        return whole(nn.utils.clip_grad_norm_(kinds[0] if kinds else [], largest))
+    norms = [nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None]) for kind in kinds]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack([whole(one) for one in norms]))
+    for kind in kinds:
+        nn.utils.clip_grads_with_norm_(kind, largest, norm)
+    return norm

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pmtrans.cli import main
+from pmtrans.cli.plan_table import amount, duration
+from pmtrans.config import Config
+from pmtrans.training import plan as planning
+from pmtrans.training.memory import forget_peak, obtainable_memory, peak_memory, used_memory
+from pmtrans.training.plan import make_plan
+from pmtrans.training.progress import Reporter
+
+Configure = Callable[..., Config]
+CPU = torch.device("cpu")
+QUIET = Reporter(quiet=True)
+
+
+def dry_run(
+    configure: Configure, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    recipe = out.with_suffix(".yaml")
+    recipe.write_text(configure(train__baseline=True).to_yaml())
+    monkeypatch.setattr(sys, "argv", ["pmtrans", "train", "--recipe", str(recipe), "--out", str(out), "--dry-run"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    captured = capsys.readouterr()
+    return int(stopped.value.code or 0), captured.out, captured.err
+
+
+def test_dry_run_says_what_it_takes_and_writes_nothing(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, error = dry_run(configure, tmp_path / "out", monkeypatch, capsys)
+    assert (code, error) == (0, "")
+    for part in ("parameters", "AdamW", "memory that can be had", "a step", "an epoch", "source only", "(6 steps)"):
+        assert part in said
+    assert "does not fit" not in said
+    assert "\x1b" not in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "out.yaml"]
+
+
+def test_a_plan_that_does_not_fit_gives_advice_and_another_exit_code(
+    tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planning, "obtainable_memory", lambda device: 1000)  # a very small machine
+    code, said, _ = dry_run(configure, tmp_path / "out", monkeypatch, capsys)
+    assert code == 1
+    assert "It does not fit: " in said
+    assert "train.checkpoint_activations=true" in said
+    assert "train.batch_size=1 train.accumulate=4 train.accumulation=cached" in said
+    assert "an epoch" not in said  # no time for what cannot run
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_numbers_are_those_of_the_model_and_the_optimiser(configure: Configure) -> None:
+    """A ViT of width 24 with one block at 32 pixels (4 patches), a linear head of 2 classes, Beta and alpha."""
+    width = 24
+    block = (width * 3 * width + 3 * width) + (width * width + width) + 4 * width + (8 * width * width + 5 * width)
+    trunk = (3 * 16 * 16 * width + width) + width + 5 * width + block + 2 * width
+    got = make_plan(configure(), QUIET)
+    extra = got.parameters - trunk - (2 * width + 2)
+    assert 2 <= extra <= 6  # of Beta and tradeoff
+    assert got.memory.gradients == 4 * got.trainable
+    counts, left = divmod(got.memory.optimiser - 8 * got.trainable, 4)
+    assert left == 0
+    assert counts < 40  # beside its two moments AdamW counts the steps of each tensor
+    assert got.memory.peak > got.memory.weights + got.memory.gradients + got.memory.optimiser
+    assert got.memory.fits
+    assert (got.steps, got.steps_per_epoch, got.evaluations, got.batch_size) == (6, 2, 3, 4)
+    assert got.times is not None
+    assert len(got.times.steps) == 4
+    mean = sum(got.times.steps) / 4
+    assert got.run_seconds == pytest.approx(6 * mean + 3 * got.times.evaluation)
+
+
+@pytest.mark.parametrize("method", ["source_only", "can", "shot"])
+def test_methods_that_ask_for_passes_or_choose_pairs_can_be_planned(method: str, configure: Configure) -> None:
+    config = configure(method={"name": method}, train__max_steps=3)
+    assert make_plan(config, QUIET).run_seconds
+
+
+def test_the_peak_of_memory_is_seen_and_can_be_forgotten() -> None:
+    forget_peak(CPU)
+    before = peak_memory(CPU)
+    block = torch.ones(25_000_000)
+    assert peak_memory(CPU) - before > 60_000_000
+    del block
+    if Path("/proc/self/clear_refs").exists():
+        forget_peak(CPU)
+        assert peak_memory(CPU) < before + 60_000_000
+    assert used_memory(CPU) < obtainable_memory(CPU)
+
+
+def test_amounts_and_durations_are_for_people() -> None:
+    assert [amount(size) for size in (2_500_000_000, 12_340_000)] == ["2.50 GB", "12.3 MB"]
+    assert [duration(s) for s in (0.0123, 5.04, 119, 600, 9000, 400_000)] == [
+        "12 ms", "5.0 s", "119.0 s", "10.0 min", "2.5 h", "4.6 days",
+    ]  # fmt: skip
