@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,7 @@ from tiny_data import TINY, write_domain
 
 torch.set_num_threads(1)
 
-pytest_plugins = ["tiny_run"]
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """A skipped browser is said in a line that no option hides."""
-    if not (shutil.which("chromedriver") and any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))):
-        terminalreporter.write_line(
-            "No browser here, so the report's page was not opened in one (apt-get install chromium chromium-driver)."
-        )
+pytest_plugins = ["tiny_run", "browser"]
 
 
 @pytest.fixture

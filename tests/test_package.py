@@ -11,14 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-READ_AT_RUN_TIME = (
-    "backbones/digits_vit.safetensors",
-    "bench/paper/citations.yaml",
-    "inference/model_card.md.j2",
-    "py.typed",
-    "serving/docs.html",
-    "serving/page.html",
-)
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +22,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_wheel_holds_weights_templates_and_pages(built: Path) -> None:
+def test_the_wheel_holds_all_of_the_package_and_the_recipes(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"pmtrans/{name}" for name in READ_AT_RUN_TIME} <= names
-    packaged = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/pmtrans").rglob("*.py")}
-    assert packaged <= names
+    here = ROOT / "src"
+    wanted = {
+        path.relative_to(here).as_posix()
+        for path in (here / "pmtrans").rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".so")
+    }
+    assert {"pmtrans/py.typed", "pmtrans/backbones/digits_vit.safetensors"} <= wanted
+    assert wanted - names == set()
+    recipes = {f"pmtrans/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "recipes").rglob("*.yaml")}
+    assert "pmtrans/recipes/office-31/deit.yaml" in recipes
+    assert recipes - names == set()
     assert not any(name.startswith("tests/") for name in names)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from pmtrans.errors import ConfigError, nearest, one_line
 
@@ -60,6 +60,11 @@ class TrainConfig(Section):
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
     batch_size: int = Field(32, ge=1, description="pairs per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")
+    accumulation: Literal["plain", "cached"] = Field(
+        "plain", description="plain: in-batch losses see a micro-batch; cached: all of them, for a second forward pass"
+    )
+    checkpoint_activations: bool = Field(False, description="recompute each block in backward: less memory, more time")
+    compile: bool = Field(False, description="torch.compile the forward pass; needs a C++ compiler")
     learning_rate: float = Field(5e-5, gt=0, description="of the feature extractor")
     head_ratio: float = Field(10.0, gt=0, description="learning rate of new layers / learning_rate")
     weight_decay: float = Field(0.05, ge=0, description="not applied to 1-D parameters and the players' scalars")
@@ -77,6 +82,16 @@ class TrainConfig(Section):
         "none", description="full: several processes divide weights, gradients and AdamW states among them (FSDP)"
     )
     baseline: bool = Field(True, description="train source-only too, to compare with")
+
+    @field_validator("compile")
+    @classmethod
+    def _compiled_whole(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and (info.data.get("checkpoint_activations") or info.data.get("accumulation") == "cached"):
+            raise ValueError(
+                "a compiled step decides itself what it computes again; leave train.checkpoint_activations off and "
+                "train.accumulation at plain"
+            )
+        return value
 
 
 class SelectionConfig(Section):
@@ -120,16 +135,32 @@ def load_config(
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """A YAML file as a tree."""
+    """A YAML file as a tree: of the user, or by its name (``office-31/deit``) one that comes with the package."""
+    known = {} if path.is_file() else packaged_recipes()
+    file = known.get(path.as_posix().removesuffix(".yaml").removeprefix("recipes/"), path)
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"Recipe {one_line(path)!r} does not exist.") from None
+        raise ConfigError(
+            f"Recipe {one_line(path)!r} does not exist, as a file or among those of the package."
+            f"{nearest(path.as_posix(), known)}"
+        ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"Recipe {one_line(path)!r} cannot be read: {one_line(error, 150)}") from None
     if not isinstance(tree or {}, dict):
         raise ConfigError(f"Recipe {one_line(path)!r} is not a mapping of sections.")
     return tree or {}
+
+
+def packaged_recipes() -> dict[str, Path]:
+    """Files by name, such as ``small/trial``; in a checkout they lie beside ``src``."""
+    places = (Path(__file__).with_name("recipes"), Path(__file__).parents[2] / "recipes")
+    home = next((place for place in places if place.is_dir()), None)
+    return {} if home is None else {_recipe_name(file, home): file for file in sorted(home.rglob("*.yaml"))}
+
+
+def _recipe_name(file: Path, home: Path) -> str:
+    return file.relative_to(home).with_suffix("").as_posix()
 
 
 def validate(tree: dict[str, Any]) -> Config:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+_SIGNS = (  # of libraries that have no exception of their own for it
+    "can't allocate memory",
+    "cannot allocate memory",
+    "out of memory",
+    "std::bad_alloc",
+    "could not create a memory",
+    "_status_alloc_failed",
+)
 
 
 class UserError(ValueError):
@@ -44,6 +54,15 @@ class StoppedElsewhere(TrainingError, SaidElsewhere):
 
 class LostProcess(TrainingError, SaidElsewhere):
     """Another process of the run is not there any more."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory, of the machine or of a device, ran out."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower()
+    refused = isinstance(error, RuntimeError) and any(sign in said for sign in _SIGNS)
+    return isinstance(error, MemoryError) or (refused and not isinstance(error, TrainingError))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from pmtrans.bench.complexity import SWEEPS
 from pmtrans.cli import main
+from pmtrans.config import packaged_recipes
 from tiny_data import write_domain
+from tiny_office_home import write_office_home
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
@@ -27,6 +30,7 @@ PAGES = [
     "docs/backbones.md",
     "docs/negative-transfer.md",
     "docs/processes.md",
+    "docs/bench.md",
     "docs/extending.md",
 ]
 QUICK = """
@@ -53,6 +57,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [f"{path.relative_to(tmp_path)},{path.parent.name}\n" for path in shop]
     (tmp_path / "shop.csv").write_text("path,label\n" + "".join(rows))
     (tmp_path / "quick.yaml").write_text(QUICK)
+    write_office_home(tmp_path / "datasets" / "office-home", per_class=4)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -92,6 +97,8 @@ def _with_quick_recipe() -> object:
 
 def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = shlex.split(command)
+    if arguments[1] == "bench":
+        make_small(arguments, monkeypatch)
     if arguments[1] == "train" and "--recipe" not in arguments:
         arguments += ["--recipe", "quick.yaml"]
     monkeypatch.setattr(sys, "argv", arguments)
@@ -101,6 +108,20 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     except SystemExit as stopped:
         code = stopped.code
     assert not code, command
+
+
+def make_small(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite on the tiny network and one task; Ray takes half a minute to start, and only where that is asked for."""
+    if "--recipe" in arguments:
+        place = arguments.index("--recipe") + 1
+        assert arguments[place] in packaged_recipes()
+        arguments[place] = "quick.yaml"
+        arguments += [] if "--tasks" in arguments else ["--tasks", "A2C"]
+    if "ray" in arguments and not os.environ.get("PMTRANS_SOAK"):
+        arguments[arguments.index("ray")] = "local"
+    if "complexity" in arguments:
+        for variable in SWEEPS:
+            monkeypatch.setitem(SWEEPS, variable, (4, 8))
 
 
 def serve(command: str) -> None:

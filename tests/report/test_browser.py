@@ -1,48 +1,16 @@
-"""The page in a real browser: Chromium, headless, through Debian's chromium and chromium-driver."""
+"""The report's page in a real browser."""
 
 from __future__ import annotations
 
 import base64
-import json
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browser import complaints, requests, wait_for
 from pmtrans.report.page import write_report
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="no browser: apt-get install chromium chromium-driver to test the report's page"
-)
-
-
-def open_browser(width: int, height: int) -> Any:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-dev-shm-usage",
-        f"window-size={width},{height}",
-    ):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(executable_path=DRIVER)
-    return webdriver.Chrome(options=options, service=service)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = open_browser(1200, 900)
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +18,11 @@ def report(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(trained_run, tmp_path_factory.mktemp("browser") / "report.html")
 
 
-def requests(browser: Any) -> set[str]:
-    """Addresses that the browser asked for since the last look."""
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return {address for address in sent if not address.startswith("data:")}
-
-
 def test_it_opens_without_an_error_and_asks_for_nothing(browser: Any, report: Path) -> None:
-    browser.get_log("browser")
+    complaints(browser)
     requests(browser)
     browser.get(report.as_uri())
-    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert complaints(browser) == []
     assert requests(browser) == {report.as_uri()}
     shown = browser.execute_script("return document.body.innerText")
     assert "<script>alert(1)<" in shown
@@ -77,11 +38,7 @@ def test_pointing_at_the_map_shows_the_image(browser: Any, report: Path) -> None
     )
     for x, y in ((place[0] - 2, place[1]), place):
         browser.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": x, "y": y})
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and not browser.execute_script(
-        "return document.getElementById('tip').checkVisibility()"
-    ):
-        time.sleep(0.05)
+    wait_for(lambda: browser.execute_script("return document.getElementById('tip').checkVisibility()"))
     tip = browser.execute_script(
         "const t = document.getElementById('tip'), i = getComputedStyle(t.children[0]);"
         "return [t.checkVisibility(), t.innerText, i.backgroundImage.slice(0, 22), i.width]"

@@ -1,9 +1,8 @@
-"""The page in a real browser. Needs playwright and its Chromium; without them, this file alone is passed over."""
+"""The served page in a real browser."""
 
 from __future__ import annotations
 
 import base64
-import json
 import socket
 import threading
 import time
@@ -16,27 +15,17 @@ import pytest
 import uvicorn
 from PIL import Image
 
+from browser import complaints, requests, wait_for
 from pmtrans.inference.predictor import load
 from pmtrans.serving.app import create_app
 
-DROP = """files => {
+DROP = """
+  const files = arguments[0];
   const transfer = new DataTransfer();
   for (const [name, type, data] of files)
     transfer.items.add(new File([Uint8Array.from(atob(data), c => c.charCodeAt(0))], name, { type }));
   document.getElementById("drop").dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));
-}"""
-
-
-@pytest.fixture
-def page() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as browsers:
-        try:
-            browser = browsers.chromium.launch()
-        except playwright.Error:
-            pytest.skip("Chromium is not installed: playwright install chromium")
-        yield browser.new_page()
-        browser.close()
+"""
 
 
 @pytest.fixture
@@ -53,24 +42,31 @@ def address(saved_model: Callable[..., Path]) -> Iterator[str]:
 
 
 def test_dropped_images_show_class_confidence_and_attention_and_a_text_file_its_error(
-    page: Any, address: str, tmp_path: Path
+    browser: Any, address: str, tmp_path: Path
 ) -> None:
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)).save(tmp_path / "a.png")
     encoded = base64.b64encode((tmp_path / "a.png").read_bytes()).decode()
-    requested: list[str] = []
-    page.on("request", lambda request: requested.append(request.url))
-    page.goto(address)
-    page.evaluate(DROP, [["a.png", "image/png", encoded], ["<b>.txt", "text/plain", "aGVsbG8="]])
-    page.wait_for_selector("canvas[data-attention=drawn]")
-    page.wait_for_selector(".card.bad")
-    assert page.inner_text(".card:not(.bad) .label") in ("ant", "bee", "cat")
-    assert page.locator(".card:not(.bad) .row").count() == 3
-    assert page.inner_text(".card.bad .label") == "<b>.txt: not an image, or of a kind that cannot be read"
-    pixels = "() => [...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 80, 60).data]"
-    with_map = page.evaluate(pixels)
-    page.uncheck("#overlay")
-    plain = page.evaluate(pixels)
-    assert json.dumps(with_map) != json.dumps(plain)
+    complaints(browser)
+    requests(browser)
+    browser.get(address)
+    browser.execute_script(DROP, [["a.png", "image/png", encoded], ["<b>.txt", "text/plain", "aGVsbG8="]])
+
+    def shown(selector: str) -> list[Any]:
+        found: list[Any] = browser.find_elements("css selector", selector)
+        return found
+
+    wait_for(lambda: shown("canvas[data-attention=drawn]") and shown(".card.bad"))
+    (refusal,) = complaints(browser)
+    assert "status of 415" in refusal
+    assert shown(".card:not(.bad) .label")[0].text in ("ant", "bee", "cat")
+    assert len(shown(".card:not(.bad) .row")) == 3
+    assert shown(".card.bad .label")[0].text == "not an image, or of a kind that cannot be read"
+    assert [element.text for element in shown(".name")] == ["a.png", "<b>.txt"]
+    pixels = "return [...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 80, 60).data]"
+    with_map = browser.execute_script(pixels)
+    shown("#overlay")[0].click()
+    plain = browser.execute_script(pixels)
+    assert with_map != plain
     expected = np.asarray(Image.open(tmp_path / "a.png").convert("RGBA")).astype(int)
     assert np.abs(np.array(plain).reshape(60, 80, 4) - expected).max() <= 1
-    assert all(url.startswith((address, "data:", "blob:")) for url in requested)
+    assert all(url.startswith((address, "blob:")) for url in requests(browser))

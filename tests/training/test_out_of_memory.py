@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from pmtrans.config import Config
-from pmtrans.errors import TrainingError
+from pmtrans.errors import TrainingError, is_out_of_memory
 from pmtrans.training.checkpoint import checkpoints
-from pmtrans.training.out_of_memory import OutOfMemory, explained_memory, is_out_of_memory
+from pmtrans.training.out_of_memory import OutOfMemory, explained_memory
 from pmtrans.training.train import train
 from tiny_run import Witness, assert_same_run, once_saved
 
@@ -55,7 +55,7 @@ def test_memory_that_runs_out_is_one_line_and_the_run_goes_on_once_there_is_more
     for part in (
         "train.batch_size=10 (pairs), data.image_size=224, backbone.name=vit_tiny_patch16_224 on cpu",
         "Checkpoint checkpoints/step-00000002 is whole.", "train.checkpoint_activations=true",
-        "train.batch_size=5 train.accumulate=2", "--dry-run",
+        "train.batch_size=5 train.accumulate=2 train.accumulation=cached", "--dry-run",
     ):  # fmt: skip
         assert part in said
     assert [path.name for path in checkpoints(run / "checkpoints")] == ["step-00000002"]
@@ -105,6 +105,12 @@ def test_tensors_of_the_step_that_failed_are_free_when_the_line_is_said(configur
         step()
     gc.collect()
     assert watched[0]() is None
+
+
+def test_a_model_that_is_too_large_to_be_built_is_no_mistake_in_its_name(tmp_path: Path, configure: Configure) -> None:
+    config = configure(backbone__options={"embed_dim": 10**11, "num_heads": 1, "depth": 1})  # 300 TB
+    with pytest.raises(OutOfMemory, match=r"Nothing was saved yet. Try .* smaller data.image_size or backbone.name"):
+        train(config, tmp_path / "run", Witness())
 
 
 def test_a_single_pair_cannot_be_made_fewer(configure: Configure) -> None:

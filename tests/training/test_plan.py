@@ -53,7 +53,7 @@ def test_a_plan_that_does_not_fit_gives_advice_and_another_exit_code(
     assert code == 1
     assert "It does not fit: " in said
     assert "train.checkpoint_activations=true" in said
-    assert "train.batch_size=1 train.accumulate=4" in said
+    assert "train.batch_size=1 train.accumulate=4 train.accumulation=cached" in said
     assert "an epoch" not in said  # no time for what cannot run
     assert not (tmp_path / "out").exists()
 

@@ -47,6 +47,11 @@ def test_the_number_of_workers_may_change(cut: Path, configure: Configure, undis
     assert_same_run(cut, undisturbed)
 
 
+def test_memory_may_be_saved_from_here_on(cut: Path, configure: Configure, undisturbed: Path) -> None:
+    train(configure(train__checkpoint_activations=True), cut, Witness())
+    assert_same_run(cut, undisturbed)
+
+
 def test_a_finished_run_says_so_and_trains_nothing(cut: Path, configure: Configure) -> None:
     train(configure(), cut, Witness())
     before = {path: path.stat().st_mtime_ns for path in cut.rglob("*") if path.name != ".lock"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -63,6 +63,8 @@ class AttentionCall:
 
 class InsideAttention(TorchFunctionMode, ABC):
     """``with`` this around a forward pass, ``attend`` answers every fused attention; ``calls`` counts them."""
+
+    changes_results: ClassVar[bool] = True  # false for one that only looks: nothing to repeat when recomputing
 
     def __init__(self) -> None:
         super().__init__()

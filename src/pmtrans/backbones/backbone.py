@@ -10,13 +10,15 @@ Shapes: B images, N patches, D width of the patch embedding, F width of the feat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from pmtrans.backbones.recompute import encode_in_pieces
 from pmtrans.backbones.rows import division, undivided
 
 Head = Callable[[Tensor], Tensor]
@@ -30,6 +32,16 @@ class Encoding:
     attention_BN: Tensor | None = None  # class-token backbones: scores of the leading rows asked for
     last_attention_BN: Tensor | None = None  # the same, of the last layer alone
     tokens_BPF: Tensor | None = None  # pooled backbones: the final tokens as the head would see each
+
+    @classmethod
+    def join(cls, parts: Sequence[Encoding]) -> Encoding:
+        """The rows of all parts in one; the parts that were scored come first."""
+        columns = []
+        for name in ("features_BF", "attention_BN", "last_attention_BN", "tokens_BPF"):
+            rows = [value for part in parts if (value := getattr(part, name)) is not None]
+            columns.append(torch.cat(rows) if rows else None)
+        assert columns[0] is not None
+        return cls(columns[0], *columns[1:])
 
     def split(self, size: int) -> list[Encoding]:
         """Cut into encodings of ``size`` rows; rows beyond those scored have no attention."""
@@ -95,6 +107,15 @@ class Backbone(nn.Module, ABC):
             return tokens
         return tokens.flatten(1, 2) if self._channels_last else tokens.flatten(2).transpose(1, 2)
 
+    def embed_each(self, *images: Tensor) -> tuple[Tensor, ...]:
+        """Tokens of several equal batches, without a copy of their pixels.
+
+        A stem with batch normalisation sees them in one batch, as its statistics are those of all.
+        """
+        if any(isinstance(module, _BatchNorm) for module in self.stem.modules()):
+            return self.embed(torch.cat(images)).chunk(len(images))
+        return tuple(self.embed(one) for one in images)
+
     @property
     def _channels_last(self) -> bool:
         return bool(self._native_shape[0] == self._native_shape[1])
@@ -119,18 +140,18 @@ class Backbone(nn.Module, ABC):
         """
         shared = division()
         if shared is None:
-            return self._encode(tokens_BND, scored)
+            return encode_in_pieces(self._encode, tokens_BND, scored)
         if not (shared.divides(len(tokens_BND)) and shared.divides(scored)):
             with undivided():  # some odd number of images: every process encodes them all
-                return self._encode(tokens_BND, scored)
-        own = self._encode(shared.mine(tokens_BND), scored // shared.count)
+                return encode_in_pieces(self._encode, tokens_BND, scored)
+        own = encode_in_pieces(self._encode, shared.mine(tokens_BND), scored // shared.count)
         optional = (own.attention_BN, own.last_attention_BN, own.tokens_BPF)
         gathered = (value if value is None else shared.gather(value) for value in optional)
         return Encoding(shared.gather(own.features_BF), *gathered)
 
     @abstractmethod
     def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
-        """The same in one process."""
+        """The same for these rows, at once."""
 
     @property
     def name(self) -> str:

@@ -14,6 +14,8 @@ from pmtrans.errors import ModelError
 if TYPE_CHECKING:
     from pmtrans.backbones.backbone import Backbone
 
+_changed = 0  # how many changes are in force
+
 Change = Callable[[Tensor], Tensor]  # hidden states, images first, in the layout of the family -> the same
 
 
@@ -29,11 +31,19 @@ def transformer_blocks(backbone: Backbone) -> list[nn.Module]:
 @contextmanager
 def before_block(block: nn.Module, change: Change) -> Iterator[None]:
     """While it lasts, ``change`` acts on the hidden states that enter ``block``; it may add images to the batch."""
+    global _changed
     hook = block.register_forward_pre_hook(lambda _, inputs: (change(inputs[0]), *inputs[1:]))
+    _changed += 1
     try:
         yield
     finally:
+        _changed -= 1
         hook.remove()
+
+
+def couples_rows() -> bool:
+    """Whether hidden states are changed on their way: a change sees the whole batch, so it must not be divided."""
+    return _changed > 0
 
 
 @torch.no_grad()

@@ -20,6 +20,8 @@ class _ClassTokenRow(InsideAttention):
     class that timm has.
     """
 
+    changes_results = False
+
     def __init__(self, rows: int, length: int) -> None:
         super().__init__()
         self.rows = rows
@@ -40,7 +42,8 @@ class ClassTokenBackbone(Backbone):
         if scored == 0:
             return Encoding(self._features(tokens_BND))
         special = int(self.trunk.num_prefix_tokens)
-        with _ClassTokenRow(scored, self.patches + special) as rows:
+        rows = _ClassTokenRow(scored, self.patches + special)
+        with rows:
             features = self._features(tokens_BND)
         mean_BN, last_BN = (scores[:, special:] for scores in (torch.stack(rows.layers).mean(0), rows.layers[-1]))
         return Encoding(

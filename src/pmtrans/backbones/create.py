@@ -16,7 +16,7 @@ from pmtrans.backbones.class_token import ClassTokenBackbone
 from pmtrans.backbones.pooled import PooledBackbone
 from pmtrans.backbones.rows import draw_for_whole_batches
 from pmtrans.backbones.weights import load_weights
-from pmtrans.errors import ModelError, nearest, one_line
+from pmtrans.errors import ModelError, is_out_of_memory, nearest, one_line
 
 _STEMS = ("patch_embed", "stem")
 # What timm would load or fetch on its own, past our checks, or what is decided elsewhere.
@@ -56,6 +56,8 @@ def create_backbone(
             probe = nn.Linear(backbone.features, 2)
             backbone.attention_scores(encoding, probe, torch.zeros(1, dtype=torch.long))
     except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
         raise ModelError(
             f"Backbone {one_line(name)!r} cannot be cut into embed and encode at {image_size} px: "
             f"{one_line(error or type(error).__name__, 150)}"
@@ -82,6 +84,8 @@ def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str,
                 raise
             return timm.create_model(name, **arguments)  # fully convolutional stems take any size
     except Exception as error:  # the hub, the file system and timm's asserts each raise their own kind
+        if is_out_of_memory(error):
+            raise
         what = "Pretrained weights" if pretrained else "Model"
         hint = " Without a network give a local file with --weights." if pretrained else ""
         raise ModelError(

@@ -15,7 +15,8 @@ belongs to one pair stays in one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -63,6 +64,28 @@ class _Gather(torch.autograd.Function):
         return ctx.division.mine(gradients[0]) * ctx.division.count, None
 
 
+@dataclass
+class Piece:
+    """Rows from ``start`` on of a process's ``total``, where they are encoded piece by piece.
+
+    The first piece draws for all rows and leaves in ``drawn`` what the others take: so the numbers are those of an
+    undivided pass, and so is the state of the generator after it.
+    """
+
+    start: int
+    rows: int
+    total: int
+    drawn: list[Tensor]
+    number: int = 0  # of the next draw
+
+    def take(self, draw: Callable[[int], Tensor]) -> Tensor:
+        if self.start == 0:  # again when it is recomputed: the generator must move as it did, to the same numbers
+            self.drawn[self.number : self.number + 1] = [draw(self.total)]
+        self.number += 1
+        return self.drawn[self.number - 1][self.start : self.start + self.rows]
+
+
+_piece: ContextVar[Piece | None] = ContextVar("piece", default=None)
 _division: ContextVar[Division | None] = ContextVar("division", default=None)
 
 
@@ -91,6 +114,22 @@ def division() -> Division | None:
     return _division.get()
 
 
+def piece() -> Piece | None:
+    """The piece that is encoded now; None: all rows at once."""
+    return _piece.get()
+
+
+@contextmanager
+def divided_as(shared: Division | None, part: Piece | None) -> Iterator[None]:
+    """As it was at another moment: what is computed again, perhaps in another thread, must be divided again."""
+    tokens = _division.set(shared), _piece.set(None if part is None else copy.copy(part))
+    try:
+        yield
+    finally:
+        _division.reset(tokens[0])
+        _piece.reset(tokens[1])
+
+
 def own_rows(whole: Tensor) -> Tensor:
     """For code that acts inside the transformer on something made for the whole batch."""
     now = division()
@@ -107,13 +146,17 @@ class WholeBatchDropPath(DropPath):  # type: ignore[misc]  # timm has no types
     """timm's drop path, whose random numbers are those of the whole batch however many processes share it."""
 
     def forward(self, x: Tensor) -> Tensor:
-        now = division()
-        if now is None or self.drop_prob == 0.0 or not self.training:
+        now, piece = division(), _piece.get()
+        if (now is None and piece is None) or self.drop_prob == 0.0 or not self.training:
             dropped: Tensor = super().forward(x)
             return dropped
         keep = 1 - self.drop_prob
-        whole = x.new_empty(now.count * len(x), *[1] * (x.ndim - 1)).bernoulli_(keep)
-        kept = now.mine(whole)
+
+        def draw(rows: int) -> Tensor:
+            whole = x.new_empty(rows * (now.count if now else 1), *[1] * (x.ndim - 1)).bernoulli_(keep)
+            return now.mine(whole) if now else whole
+
+        kept = draw(len(x)) if piece is None else piece.take(draw)
         return x * (kept / keep if self.scale_by_keep and keep > 0 else kept)
 
 

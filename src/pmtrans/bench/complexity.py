@@ -59,7 +59,7 @@ def cost(name: str, shape: Shape, repeats: int = 5, device: str | None = None) -
     for _ in range(repeats):
         _wait(device)
         begin = time.perf_counter()
-        _forward_backward(alignment)
+        forward_backward(alignment)
         _wait(device)
         times.append(time.perf_counter() - begin)
     return Cost(shape, min(times), kept)
@@ -143,7 +143,8 @@ def write_complexity(out: Path, measured: Measured) -> list[Path]:
     return [out / "complexity.md", out / "complexity.csv", *save_figure(figure, out / "complexity")]
 
 
-def _forward_backward(alignment: Alignment) -> None:
+def forward_backward(alignment: Alignment) -> None:
+    """One pass each way; gradients at the inputs are dropped."""
     outputs = [output for output in alignment.run() if output.requires_grad]
     if outputs:
         torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])

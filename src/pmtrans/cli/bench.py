@@ -52,7 +52,10 @@ def run(
     weights: Annotated[
         str | None, typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a file.", show_default=False)
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="A YAML file of settings.", show_default=False)] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(help="A YAML file of settings, or one of ours by name: `office-31/deit`.", show_default=False),
+    ] = None,
     ablation: Annotated[
         str | None,
         typer.Option(

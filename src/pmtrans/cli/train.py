@@ -46,7 +46,10 @@ def train(
         typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a safetensors / pth file.", show_default=False),
     ] = None,
     method: Annotated[str | None, typer.Option(help="A name that `pmtrans methods` lists.", show_default=False)] = None,
-    recipe: Annotated[Path | None, typer.Option(help="A YAML file of settings.", show_default=False)] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(help="A YAML file of settings, or one of ours by name: `office-31/deit`.", show_default=False),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same weights, bit for bit (on a CPU).", show_default=False)
     ] = None,

@@ -99,7 +99,7 @@ class PMTrans(Method):
         pseudo_labels, confidence = self._pseudo_labels(batch)
 
         backbone, head = self.model.backbone, self.model.head
-        source_BND, target_BND = backbone.embed(torch.cat([batch.source_images, batch.target_images])).chunk(2)
+        source_BND, target_BND = backbone.embed_each(batch.source_images, batch.target_images)
         pairs = len(source_BND)
         scored = 0 if self.options.attention == "uniform" else (3 if self.mixing.scores_mixed else 2) * pairs
         encoded, ratio_BN = self.mixing.encode(backbone, source_BND, target_BND, scored)  # one pass of 3B
@@ -112,6 +112,7 @@ class PMTrans(Method):
         labels = batch.source_labels, pseudo_labels
         feature_space, label_space, w_s = self.cross_entropy(ratio_BN, s, t, i, logits_i, labels, confidence)
         game = self.tradeoff(feature_space, label_space, moment.progress)
+        alpha = self.tradeoff.alpha(moment.progress)
         added, added_parts = self.additions(self.model, batch.target_images, t.features_BF)
         return {
             "loss": classification + game + added,  # J, and MCC or MIC where they are switched on
@@ -119,7 +120,7 @@ class PMTrans(Method):
             "feature_space": feature_space.detach(),
             "label_space": label_space.detach(),
             "cross_entropy": (feature_space + label_space).detach(),  # CE_{s,i,t}
-            "alpha": torch.as_tensor(self.tradeoff.alpha(moment.progress)),
+            "alpha": alpha if isinstance(alpha, Tensor) else feature_space.new_full((), alpha),
             "label_weight_mean": w_s.detach().mean(),
             "label_weight_spread": w_s.detach().std(unbiased=False),
             **added_parts,

@@ -19,21 +19,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.blocks import transformer_blocks
+from pmtrans.backbones.recompute import backbones_in
 from pmtrans.errors import ConfigError, ModelError
 
 Some = TypeVar("Some", bound=Tensor)
 
 
-def backbones(method: nn.Module) -> list[Backbone]:
-    """All of them: a method may have a teacher, or a second network."""
-    return [module for module in method.modules() if isinstance(module, Backbone)]
-
-
 def refuse_unshardable(method: nn.Module) -> None:
     """What cannot be divided: a backbone without blocks in a row, or whose blocks have scalars or share weights."""
-    for backbone in backbones(method):
+    for backbone in backbones_in(method):
         try:
             parameters = [parameter for block in transformer_blocks(backbone) for parameter in block.parameters()]
         except ModelError:
@@ -60,7 +55,7 @@ def shard(method: nn.Module, device: torch.device, low_precision: torch.dtype | 
         cast_forward_inputs=False,
         param_dtype_override_fn=lambda parameter: parameter.dtype if parameter.ndim < 2 else None,
     )
-    for backbone in backbones(method):
+    for backbone in backbones_in(method):
         for block in transformer_blocks(backbone):
             fully_shard(block, mesh=mesh, mp_policy=policy)
         small = {parameter for parameter in backbone.parameters() if not isinstance(parameter, DTensor)}

@@ -12,6 +12,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from pmtrans.errors import one_line
 
@@ -110,3 +111,11 @@ def sparkline(values: list[float | None], width: int = 120, height: int = 26) ->
         for index, value in enumerate(values)
         if value is not None
     )
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers: its range is often less than a power of ten."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))

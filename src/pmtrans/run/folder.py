@@ -20,7 +20,14 @@ from pmtrans.run import lock
 from pmtrans.run.files import is_leftover, read_json, settle, write_json, write_text
 
 # these do not change what is computed
-MAY_CHANGE = ("data.workers", "data.cache", "train.keep_checkpoints", "train.loggers", "train.sharding")
+MAY_CHANGE = (
+    "data.workers",
+    "data.cache",
+    "train.checkpoint_activations",
+    "train.keep_checkpoints",
+    "train.loggers",
+    "train.sharding",
+)
 _MEASURED = 2000  # images of a domain whose sizes are compared: seconds, even on a slow network disk
 
 

@@ -97,7 +97,7 @@ class Loop:
             self.shown = copy.deepcopy(self.method) if self.processes.is_main else self.method
         self.module = prepare(self.accelerator, self.method, self.sharded)
         self.optimiser = create_optimiser(self.method, self.config.train)
-        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train.clip)
+        self._move = Step(self.method, self.module, self.optimiser, self.accelerator, self.config.train)
         self.seconds = 0.0
         self.step = 0
         self._rate = self._waiting_share = 0.0

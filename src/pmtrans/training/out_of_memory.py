@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,32 +9,13 @@ from contextlib import contextmanager
 import torch
 
 from pmtrans.config import Config
-from pmtrans.errors import TrainingError, one_line
+from pmtrans.errors import TrainingError, is_out_of_memory, one_line
 from pmtrans.run.folder import RunFolder
 from pmtrans.training.faults import kept
-
-_SIGNS = (  # of libraries that have no exception of their own for it
-    "can't allocate memory",
-    "cannot allocate memory",
-    "out of memory",
-    "std::bad_alloc",
-    "could not create a memory",
-    "_STATUS_ALLOC_FAILED",
-)
 
 
 class OutOfMemory(TrainingError):
     """The device's memory, or the machine's, was not enough."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out."""
-    if isinstance(error, (OutOfMemory, MemoryError, torch.OutOfMemoryError)):
-        return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    said = str(error).lower()
-    return type(error) is RuntimeError and any(sign.lower() in said for sign in _SIGNS)
 
 
 @contextmanager
@@ -64,13 +44,14 @@ def tried(config: Config) -> str:
 def advice(config: Config, batch_size: int | None = None) -> list[str]:
     """What lowers the need for memory, the mildest first; ``batch_size``: one that was found to fit."""
     train, said = config.train, []
-    if not getattr(train, "checkpoint_activations", False):
-        said.append("train.checkpoint_activations=true (same results, a third more time)")
+    if not (train.checkpoint_activations or train.compile):
+        said.append("the same command with train.checkpoint_activations=true (same results, a third more time)")
     smaller = batch_size or train.batch_size // 2
     if 0 < smaller < train.batch_size:
         times = -(-train.batch_size * train.accumulate // smaller)
-        said.append(f"in a new --out train.batch_size={smaller} train.accumulate={times}")
+        cached = "" if train.compile else " train.accumulation=cached"
+        said.append(f"in a new --out train.batch_size={smaller} train.accumulate={times}{cached}")
     said.append("a smaller data.image_size or backbone.name")
     if batch_size is None:
-        said.append("the same command with --dry-run, which measures what fits")
+        said.append("--dry-run, which measures what fits")
     return said

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from pmtrans.backbones.recompute import backbones_in, checkpoint_blocks, in_pieces, refuse_undividable
+from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.methods.method import Method, Moment
 from pmtrans.processes.sharding import average_gradients, clip_gradients
+from pmtrans.training.compiled import compiled, explained_compilation
 from pmtrans.training.players import ascending_gradients, descending, rest
 
 Refuse = Callable[[dict[str, Any], list[Tensor]], None]
@@ -20,36 +24,53 @@ Refuse = Callable[[dict[str, Any], list[Tensor]], None]
 
 @dataclass
 class Step:
-    """``module`` is the method as the accelerator wrapped it; ``clip`` 0: gradients are not clipped."""
+    """``module`` is the method as the accelerator wrapped it. Made once: its switches change the method's backbones."""
 
     method: Method
     module: Any
     optimiser: torch.optim.Optimizer
     accelerator: Accelerator
-    clip: float
+    config: TrainConfig
+
+    def __post_init__(self) -> None:
+        backbones = backbones_in(self.method)
+        self._cached = self.config.accumulation == "cached" and self.config.accumulate > 1
+        if self._cached:
+            refuse_undividable(backbones)
+        for backbone in backbones if self.config.checkpoint_activations else ():
+            checkpoint_blocks(backbone)
+        self._forward = compiled(self.module, self.accelerator.device) if self.config.compile else self.module
 
     def __call__(self, batches: list[Batch], moment: Moment, refuse: Refuse) -> dict[str, Any]:
         """Move every player once; the values are for the log. ``refuse`` may raise before anything moves."""
         groups = self.optimiser.param_groups
+        pieces = len(batches) if self._cached else 1
+        batches = [joined(batches)] if self._cached else batches
         values: dict[str, Any] = {}
         for phase, movers in self.method.phases.items():
-            parts = self._gradients(batches, replace(moment, phase=phase))
+            with explained_compilation() if self.config.compile else nullcontext():
+                parts = self._gradients(batches, pieces, replace(moment, phase=phase))
             rest(groups, movers)
             average_gradients(parameter for group in groups for parameter in group["params"])
-            parts["gradient_norm"] = clip_gradients(descending(groups), self.clip or float("inf"))
+            parts["gradient_norm"] = clip_gradients(descending(groups), self.config.clip or float("inf"))
             refuse({**parts, **self.method.state()}, ascending_gradients(groups))
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             values |= parts
         return values
 
-    def _gradients(self, batches: list[Batch], moment: Moment) -> dict[str, Any]:
+    def _gradients(self, batches: list[Batch], pieces: int, moment: Moment) -> dict[str, Any]:
         """Gradients of the mean of the micro-batches' losses, and that mean's parts."""
         parts: dict[str, Any] = {}
         for batch in batches:
-            with self.accelerator.autocast():
-                outputs = self.module(batch, moment)
+            with self.accelerator.autocast(), in_pieces(pieces):
+                outputs = self._forward(batch, moment)
             self.accelerator.backward(outputs["loss"] / len(batches))
             for name, value in outputs.items():
                 parts[name] = parts.get(name, 0.0) + value.detach() / len(batches)
         return parts
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The pairs of all batches, in their order."""
+    return Batch(*(torch.cat([getattr(batch, one.name) for batch in batches]) for one in fields(Batch)))

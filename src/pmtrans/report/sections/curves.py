@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pmtrans.report.drawing import AFTER, BEFORE, new_axes
+from pmtrans.report.drawing import AFTER, BEFORE, logarithmic, new_axes
 from pmtrans.report.figures import LOSSES, draw_accuracy, draw_losses, draw_values
 from pmtrans.report.material import Line, Material
 from pmtrans.report.section import Chart, Section
@@ -31,7 +31,7 @@ def training(material: Material) -> Section | None:
     if any(line.get("gradient_norm") is not None for line in lines):
         figure, axes = new_axes()
         draw_values(axes, lines, {"gradient_norm": "norm"}, "Gradient norm before clipping")
-        axes.set_yscale("log")
+        logarithmic(axes)
         charts.append(Chart("gradient-norm", figure, "Gradient norm of the descending players"))
     if material.baseline_metrics:
         figure, axes = new_axes()

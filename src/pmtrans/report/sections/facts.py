@@ -29,9 +29,15 @@ def facts(material: Material) -> Section:
         "rows": [(name, one_line(value)) for name, value in rows],
         "versions": material.environment or environment(),
         "recorded": bool(material.environment),
-        "settings": [(key, one_line(value, 200)) for key, value in flatten(yaml.safe_load(config.to_yaml())).items()],
+        "settings": [(key, _as_typed(value)) for key, value in flatten(yaml.safe_load(config.to_yaml())).items()],
     }
     return Section("facts", "What was run", "facts.html", values=values)
+
+
+def _as_typed(value: object) -> str:
+    """As it is written in a recipe or behind ``section.key=``."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
+    return one_line(text.removesuffix("\n").removesuffix("\n..."), 200)
 
 
 def _domain(spec: str | None, material: Material, name: str) -> str:

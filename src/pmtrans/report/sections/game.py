@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pmtrans.report.drawing import new_axes
+from pmtrans.report.drawing import logarithmic, new_axes
 from pmtrans.report.figures import draw_beta_density, draw_beta_path, draw_beta_plane, draw_label_weights, draw_values
 from pmtrans.report.material import Material
 from pmtrans.report.section import Chart, Section
@@ -68,7 +68,7 @@ def game(material: Material) -> Section | None:
     if norms:
         figure, axes = new_axes()
         draw_values(axes, material.evaluations, norms, "Gradient norms of the players")
-        axes.set_yscale("log")
+        logarithmic(axes)
         charts.append(Chart("game-gradients", figure, "Gradient norms of the players"))
     return Section(
         "game",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
+from pmtrans.selection.registry import VALIDATORS
 
 NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
 VERDICTS = {
@@ -30,6 +32,7 @@ def headline(material: Material) -> Section:
         title = "Trained on the source only"
     values |= {
         "advice": advice,
+        "selection": _with_titles(summary.selection),
         "gain": gain,
         "estimate": summary.estimate,
         "parts": sorted((summary.estimate or {}).get("parts", {}).items()),
@@ -42,6 +45,11 @@ def contradicts(verdict: str | None, gain: float | None) -> bool:
     if verdict is None or gain is None:
         return False
     return verdict != ("unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt")
+
+
+def _with_titles(explanation: str) -> str:
+    """Validators by the names that the page gives them."""
+    return re.sub(r"[a-z_]+", lambda word: VALIDATORS[word[0]].title if word[0] in VALIDATORS else word[0], explanation)
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
