@@ -62,3 +62,16 @@ def test_every_recipe_in_the_repository_is_valid() -> None:
     assert len(recipes) >= 10
     for recipe in recipes:
         load_config(recipe)
+
+
+def test_a_recipe_of_the_package_is_found_by_its_name_and_a_file_of_that_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("office-31/deit", "recipes/office-31/deit.yaml"):
+        assert load_config(Path(name)).train.epochs == 60
+    with pytest.raises(ConfigError, match=r"'office-31/diet' does not exist.*office-31/deit"):
+        load_config(Path("office-31/diet"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "office-31").mkdir()
+    (tmp_path / "office-31" / "deit").write_text("train: {epochs: 3}")
+    assert load_config(Path("office-31/deit")).train.epochs == 3
