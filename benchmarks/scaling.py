@@ -41,8 +41,8 @@ def worker(given: argparse.Namespace) -> None:
         model = Model(create_backbone(given.backbone, "none", given.image_size), 31)
         entry = METHODS["pmtrans"]
         method = entry.create(model, entry.options(warmup=0.0), Sizes(31, 500, 500)).to(accelerator.device).train()
-        optimiser = create_optimiser(method, TrainConfig(learning_rate=1e-5))
-        step = Step(method, prepare(accelerator, method), optimiser, accelerator, 5.0)
+        module = prepare(accelerator, method, given.sharded and group.count > 1)
+        step = Step(method, module, create_optimiser(method, TrainConfig(learning_rate=1e-5)), accelerator, 5.0)
         share, size = given.batch // group.count, given.image_size
         images = torch.randn(2, share, 3, size, size)
         index = torch.arange(share)
@@ -81,6 +81,7 @@ if __name__ == "__main__":
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--sharded", action="store_true", help="several processes divide the blocks (FSDP)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:

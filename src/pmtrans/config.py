@@ -93,6 +93,13 @@ class TrainConfig(Section):
             )
         return value
 
+    @field_validator("sharding")
+    @classmethod
+    def _not_compiled(cls, value: str, info: ValidationInfo) -> str:
+        if value == "full" and info.data.get("compile"):
+            raise ValueError("blocks that are put together as they are entered are not compiled: leave compile off")
+        return value
+
 
 class SelectionConfig(Section):
     """How a run judges itself without target labels."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from pmtrans.config import load_config
 from pmtrans.errors import ConfigError
 from pmtrans.model import Model
 from pmtrans.processes.group import Processes
@@ -45,3 +46,8 @@ def test_all_processes_look_at_as_many_images_and_together_at_all_in_order(image
     parts = [Processes(rank, count).part_of(images) for rank in range(count)]
     assert len({len(part) for part in parts}) == 1
     assert [place for part in parts for place in part][:images] == list(range(images))
+
+
+def test_sharded_blocks_are_not_compiled() -> None:
+    with pytest.raises(ConfigError, match=r"^Key 'train\.sharding' cannot be 'full': .* leave compile off"):
+        load_config(None, ["train.compile=true", "train.sharding=full"])
