@@ -71,7 +71,7 @@ class TrainConfig(Section):
     schedule: Literal["cosine", "inverse", "constant"] = Field("cosine", description="inverse: (1 + 0.001 i)^-0.75")
     warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
     clip: float = Field(5.0, ge=0, description="largest gradient norm of the descending players; 0: off")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="auto: bf16 on GPUs that have it")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on GPUs that have it")
     evaluate_every: int | None = Field(None, ge=1, description="steps between evaluations; null: an epoch")
     keep_checkpoints: int = Field(2, ge=1, description="latest checkpoints kept")
     log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")

@@ -7,17 +7,19 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState
 
 from pmtrans.methods.method import Method
 from pmtrans.processes.sharding import shard
 
-LOW_PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LOW_PRECISIONS = {"bf16": torch.bfloat16}  # fp16 would need a loss scaler, and its state in every checkpoint
 
 
 def create_accelerator(wanted_precision: str) -> Accelerator:
     """Buffers are the same in all processes by themselves; a phase of a method may leave parameters unused."""
     ddp = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
     on_cpu = not torch.cuda.is_available()
+    AcceleratorState._reset_state()  # a notebook may train twice, with another precision
     return Accelerator(mixed_precision=precision(wanted_precision), cpu=on_cpu, kwargs_handlers=[ddp])
 
 
