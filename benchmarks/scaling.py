@@ -42,7 +42,8 @@ def worker(given: argparse.Namespace) -> None:
         entry = METHODS["pmtrans"]
         method = entry.create(model, entry.options(warmup=0.0), Sizes(31, 500, 500)).to(accelerator.device).train()
         module = prepare(accelerator, method, given.sharded and group.count > 1)
-        step = Step(method, module, create_optimiser(method, TrainConfig(learning_rate=1e-5)), accelerator, 5.0)
+        config = TrainConfig(learning_rate=1e-5)
+        step = Step(method, module, create_optimiser(method, config), accelerator, config)
         share, size = given.batch // group.count, given.image_size
         images = torch.randn(2, share, 3, size, size)
         index = torch.arange(share)
@@ -63,11 +64,17 @@ def worker(given: argparse.Namespace) -> None:
 def measure(count: int) -> float:
     """Seconds of a step, the median, with ``count`` processes."""
     port = str(_free_port())
-    shared = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
     command = [sys.executable, __file__, *sys.argv[1:], "--worker"]
     processes = []
     for rank in range(count):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)} if count > 1 else {}
         processes.append(subprocess.Popen(command, env={**shared, **place}, stdout=subprocess.PIPE, text=True))
     said = [process.communicate()[0] for process in processes]
     return float(said[0].split()[-1])
