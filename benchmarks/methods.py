@@ -38,6 +38,7 @@ BEGIN, END = "<!-- measured cost: begin -->", "<!-- measured cost: end -->"
 # on a CPU the time that the process had: other programs do not count
 CLOCK = time.perf_counter if torch.cuda.is_available() else time.process_time
 
+
 def main() -> None:
     """Print a Markdown table, or put it into a page between its two markers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

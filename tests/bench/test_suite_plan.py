@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
 from pmtrans.bench.entry import Entry, Settings, parse_entries
 from pmtrans.bench.plan import Plan, make_plan, open_suite, parse_seeds
 from pmtrans.errors import ConfigError, DataError, RunError
+from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
 
 @pytest.fixture

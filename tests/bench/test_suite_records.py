@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
 from pmtrans.bench.ablations import ablation_named
 from pmtrans.bench.entry import Settings, parse_entries
 from pmtrans.bench.plan import Plan, make_plan, slug
 from pmtrans.bench.records import write_records
 from pmtrans.bench.results import Result
+from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
 
 @pytest.fixture

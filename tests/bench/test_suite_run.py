@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_office_home import COMMAND, FLAGS, SETTINGS, write_office_home
 from typer.testing import CliRunner
 
 from pmtrans.bench.display import Display, RunReporter
@@ -23,6 +22,7 @@ from pmtrans.bench.entry import Settings, parse_entries
 from pmtrans.bench.plan import Plan, make_plan, open_suite
 from pmtrans.bench.suite import run_suite
 from pmtrans.cli import app
+from tiny_office_home import COMMAND, FLAGS, SETTINGS, write_office_home
 
 
 @pytest.fixture(scope="module")
