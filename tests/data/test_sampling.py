@@ -64,7 +64,7 @@ def test_an_image_looks_the_same_whatever_the_workers_and_wherever_one_starts(
 
     def images(first: int, workers: int) -> dict[tuple[int, int], torch.Tensor]:
         sampler = PairSampler(streams, 5, first, 6)
-        batches = pair_batches(source, target, transform, sampler, 0, 28, workers)
+        batches = pair_batches(source, target, transform, sampler, 0, PREPROCESSING, workers)
         return {(number, 0): batch.source_images for number, batch in enumerate(batches, first)}
 
     whole = images(0, 0)
