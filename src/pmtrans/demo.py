@@ -14,8 +14,9 @@ from pmtrans.methods import METHODS
 from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.metrics import read_metrics
 from pmtrans.run.summary import Summary
+from pmtrans.training.inputs import read_data
 from pmtrans.training.progress import Reporter
-from pmtrans.training.train import read_data, train
+from pmtrans.training.train import train
 
 SETTINGS: dict[str, Any] = {
     "data.image_size": 24,

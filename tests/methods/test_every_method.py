@@ -17,10 +17,10 @@ from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass, check_players
 from pmtrans.model import Model
 from pmtrans.training.checkpoint import checkpoints, load_snapshot
+from pmtrans.training.inputs import build, read_data
 from pmtrans.training.loop import Loop
 from pmtrans.training.progress import Reporter
 from pmtrans.training.signals import Interrupted, StopRequest
-from pmtrans.training.train import build, read_data
 
 SIZES = Sizes(classes=3, source_images=12, target_images=9)
 every_method = pytest.mark.parametrize("name", METHODS)

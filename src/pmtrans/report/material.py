@@ -19,8 +19,8 @@ from pmtrans.run.metrics import read_metrics
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import read_evidence
+from pmtrans.training.inputs import Data, read_data
 from pmtrans.training.progress import Reporter
-from pmtrans.training.train import Data, read_data
 
 Line = dict[str, Any]
 

@@ -114,7 +114,8 @@ class Loop:
 
     def fit(self) -> None:
         """Train to the last step; evaluated and saved on the way."""
-        self.stop.check()  # asked while the model was being built: nothing is new since the last checkpoint
+        if self._asked_to_stop():  # while the model was being built: nothing is new since the last checkpoint
+            self.stop.check()
         if not self.processes.is_main:
             return self._fit(None)
         train = self.config.train
@@ -145,13 +146,19 @@ class Loop:
                     self._save(records)
                 if records:
                     records.check()
-                self.stop.signal = self.processes.highest(self.stop.signal or 0) or None
-                if self.stop.signal is not None:
+                if self._asked_to_stop():
                     self._save(records, wait=True)
                     self.stop.check()
         except VanishedImage:  # between two steps: what was done is whole
             self._save(records, wait=True)
             raise
+
+    def _asked_to_stop(self) -> bool:
+        """Where one process got a signal, all stop; one that comes just now is seen the next time."""
+        asked = self.processes.highest(self.stop.signal or 0)
+        if asked:
+            self.stop.signal = asked
+        return bool(asked)
 
     def _save(self, records: Records | None, wait: bool = False) -> None:
         """The main process writes; where each has a part, all give theirs."""

@@ -24,12 +24,13 @@ from pmtrans.data.sampling import PairSampler, Stream
 from pmtrans.data.transforms import training_transform
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.processes.accelerator import create_accelerator
+from pmtrans.training.inputs import Data, build, read_data
 from pmtrans.training.loop import Loop
 from pmtrans.training.memory import forget_peak, obtainable_memory, peak_memory, used_memory
 from pmtrans.training.out_of_memory import OutOfMemory, advice, explained_memory
 from pmtrans.training.progress import Reporter
 from pmtrans.training.signals import StopRequest
-from pmtrans.training.train import Data, baseline_switches, build, read_data
+from pmtrans.training.train import baseline_switches
 
 MOMENTS = 4  # a warm-up without the game costs less than the rest: steps are timed in each quarter of the run
 ROUNDS = 5

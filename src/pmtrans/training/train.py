@@ -5,29 +5,20 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import timm.data
 import torch
 
-from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
-from pmtrans.data.cache import ImageCache, open_cache
-from pmtrans.data.domain import LabelledDomain
-from pmtrans.data.holdout import sample_domain, split_holdout
-from pmtrans.data.read import Target, read_source, read_target
-from pmtrans.data.readable import fast_check, keep_readable
-from pmtrans.data.transforms import preprocessing_for
-from pmtrans.errors import ConfigError, DataError, one_line
+from pmtrans.data.cache import open_cache
+from pmtrans.errors import one_line
 from pmtrans.evaluation.game import fixed_pairs
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.evaluation.passes import run_pass
 from pmtrans.inference.model_card import describe_training
 from pmtrans.inference.model_folder import TrainedModel, save_model
-from pmtrans.methods import METHODS, Method, Sizes
-from pmtrans.model import Model
 from pmtrans.processes.accelerator import create_accelerator
 from pmtrans.processes.group import Processes, joined
 from pmtrans.run.environment import environment
@@ -42,22 +33,13 @@ from pmtrans.selection.verdict import verdict
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.faults import explained_faults
 from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
+from pmtrans.training.inputs import Data, build, read_data
 from pmtrans.training.loggers import refuse_missing
-from pmtrans.training.loop import Evaluation, Loop, Task
+from pmtrans.training.loop import Evaluation, Loop
 from pmtrans.training.out_of_memory import explained_memory
 from pmtrans.training.progress import Reporter
 from pmtrans.training.resume import Opened, last_snapshot, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
-
-
-@dataclass(frozen=True)
-class Data:
-    """Both domains as read, the source split; target labels stay in ``target.labelled``, for the oracle only."""
-
-    source: LabelledDomain
-    holdout: LabelledDomain
-    target: Target
-    cache: ImageCache | None = None
 
 
 def train(
@@ -96,45 +78,6 @@ def train(
                 reporter.note(f"Run {one_line(out)} is finished already.")
                 return processes.on_main(lambda: read_summary(folder.summary))
             return _train_both(config, folder, data, reporter, stop, processes)
-
-
-def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
-    """Both domains; everything that a user can get wrong with data is said before the first step.
-
-    ``decode=False`` believes that every file can be read, as when a run that was trained on them is looked at.
-    """
-    settings = config.data
-    if settings.source is None or settings.target is None:
-        raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
-    columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
-    source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
-    target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
-    if decode:
-        source, target = _readable(source, target, settings.on_bad_image, reporter)
-    if len(target.domain) < 2:
-        raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image is too few to adapt to.")
-    training, holdout = split_holdout(source, settings.holdout, config.seed)
-    return Data(training, holdout, target)
-
-
-def _readable(
-    source: LabelledDomain, target: Target, on_bad_image: str, reporter: Reporter
-) -> tuple[LabelledDomain, Target]:
-    """Decided before the first step, so that the order of data stays fixed."""
-    bad, warnings = fast_check(source, target)
-    for warning in warnings:
-        reporter.warn(warning)
-    if not bad:
-        return source, target
-    shown = "; ".join(f"{one_line(one.path)}: {one.reason}" for one in bad[:3])
-    if on_bad_image == "error":
-        raise DataError(
-            f"{len(bad)} images cannot be read ({shown}{'; ...' if len(bad) > 3 else ''}). "
-            "Mend or remove them, or train without them: data.on_bad_image=skip."
-        )
-    reporter.warn(f"{len(bad)} unreadable images are left out: {shown}{'; ...' if len(bad) > 3 else ''}")
-    labelled = keep_readable(target.labelled, bad) if target.labelled else None
-    return keep_readable(source, bad), replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
 
 
 def _train_both(
@@ -296,24 +239,3 @@ def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path
     write_finished(folder, done)
     shutil.rmtree(folder / "candidates", ignore_errors=True)  # not needed any more, now that this is written down
     return done
-
-
-def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task, TrainedModel]:
-    """Model, method and task; the same seed gives the same first weights to every method."""
-    torch.manual_seed(config.seed)
-    size = config.data.image_size
-    backbone = create_backbone(config.backbone.name, config.backbone.weights, size, config.backbone.options)
-    switches = {key: value for key, value in config.method.items() if key != "name"}
-    entry = METHODS[config.method["name"]]
-    options = entry.options.model_validate(switches)
-    model = Model(backbone, len(data.source.classes), switches.get("head", "linear"))
-    sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
-    method = entry.create(model, options, sizes)
-    timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
-    preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)
-    batch_size = min(config.train.batch_size, len(data.source), len(data.target.domain))
-    if batch_size < config.train.batch_size:
-        reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
-    sample = sample_domain(data.source, 512, config.seed)
-    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache)
-    return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
