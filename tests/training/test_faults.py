@@ -126,17 +126,20 @@ def test_a_checkpoint_of_another_format_is_refused_and_nothing_is_lost(cut: Path
 
 
 def test_a_killed_loader_process_stops_the_run_with_one_line_and_it_goes_on(
-    tmp_path: Path, configure: Configure, undisturbed: Path
+    tmp_path: Path, configure: Configure
 ) -> None:
-    run = tmp_path / "run"
+    """Of forty steps: of six, all images may be loaded before the process is killed, and nothing be missed."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    forty = {"train__max_steps": 40, "train__epochs": 99, "train__evaluate_every": 2}
 
     def kill() -> None:
         multiprocessing.active_children()[0].kill()
 
     with pytest.raises(TrainingError, match=r"A loader process was killed .*; checkpoint .* is whole\. Give the same"):
-        train(configure(data__workers=2), run, Witness({3: once_saved(run, "step-00000002", kill)}))
-    train(configure(), run, Witness())
-    assert_same_run(run, undisturbed)
+        train(configure(data__workers=2, **forty), run, Witness({3: once_saved(run, "step-00000002", kill)}))
+    train(configure(**forty), run, Witness())
+    train(configure(**forty), whole, Witness())
+    assert_same_run(run, whole)
 
 
 def test_an_image_that_vanishes_stops_the_run_after_the_last_whole_step(
