@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=750k", "tmpfs", folder], capture_output=True)
     if mounted.returncode:
-        pytest.skip("no right to mount; RLIMIT_FSIZE fills the disk in test_saver.py")
+        pytest.skip("no right to mount; RLIMIT_FSIZE fills the disk in test_checkpoint.py")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
 

@@ -40,18 +40,15 @@ def launch(arguments: Sequence[str], count: int) -> int:
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
     """Until all have ended; once one has failed the others get a grace, then they are ended."""
-    failed, deadline = 0, float("inf")
+    deadline: float | None = None
     ended: list[subprocess.Popen[bytes]] = []  # by us
-    while any(process.poll() is None for process in processes):
-        codes = [process.returncode for process in processes if process.returncode]
-        if codes and not failed:
-            failed, deadline = codes[0], time.monotonic() + GRACE
-        if time.monotonic() > deadline:
-            for process in processes:
-                if process.poll() is None:
-                    ended.append(process)
-                    process.kill()
-            deadline = float("inf")
+    while running := [process for process in processes if process.poll() is None]:
+        if deadline is None and any(process.returncode for process in processes):
+            deadline = time.monotonic() + GRACE
+        if deadline is not None and time.monotonic() > deadline and not ended:
+            ended = running
+            for process in ended:
+                process.kill()
         time.sleep(0.05)
     # a process that noticed the loss of another says so with an ordinary code: that line was shown
     codes = [process.returncode for process in processes if process.returncode]
