@@ -1,0 +1,74 @@
+"""Every method on the demo task over several seeds, beside source-only with the same steps.
+
+    python benchmarks/demo_methods.py --out runs/demo-methods [--seeds 0,1,2] [--methods a,b] [train.epochs=6 ...]
+
+Each run is `pmtrans demo` in a process of its own. Runs that ended are not run again, so the same command goes on where
+it was stopped; what failed is named below the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from pmtrans.methods import METHODS
+
+MEASURES = {"adapted": "label-free", "last": "last", "oracle": "oracle"}
+
+
+def main() -> None:
+    """Run what is missing, one after another, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0, 1, 2])
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
+    parser.add_argument("overrides", nargs="*", help="any setting, such as train.epochs=6")
+    arguments = parser.parse_args()
+    names = ["source_only", *(name for name in arguments.methods if name != "source_only")]
+    folders = {(name, seed): arguments.out / name / str(seed) for seed in arguments.seeds for name in names}
+    problems = {key: run(*key, folder, arguments.overrides) for key, folder in folders.items()}
+    print(table(folders))
+    failed = [f"{name}, seed {seed}: {problem}" for (name, seed), problem in problems.items() if problem]
+    if failed:
+        raise SystemExit("\n".join(failed))
+
+
+def run(name: str, seed: int, out: Path, overrides: list[str]) -> str:
+    """What went wrong, or nothing. The row of source-only is the baseline of all, so none trains its own."""
+    if (out / "summary.json").exists():
+        return ""
+    print(f"{name}, seed {seed} ...", file=sys.stderr)
+    command = [sys.executable, "-m", "pmtrans", "demo", "--quiet", "--out", str(out), "--seed", str(seed)]
+    settings = ["train.baseline=false", *overrides]
+    threads = {"OMP_NUM_THREADS": "1", **os.environ}
+    done = subprocess.run([*command, "--method", name, *settings], env=threads, stderr=subprocess.PIPE, text=True)
+    return done.stderr.strip() if done.returncode else ""
+
+
+def table(folders: dict[tuple[str, int], Path]) -> str:
+    """Markdown, in percent: mean and standard deviation over the seeds that ended, the best label-free choice first."""
+    ended = {key: folder / "summary.json" for key, folder in folders.items() if (folder / "summary.json").exists()}
+    runs = {key: json.loads(path.read_text(encoding="utf-8")) for key, path in ended.items()}
+    rows = []
+    for method in dict.fromkeys(name for name, _ in runs):
+        mine = {seed: summary for (name, seed), summary in runs.items() if name == method}
+        gains = [100 * (row["adapted"] - runs["source_only", seed]["adapted"]) for seed, row in mine.items()]
+        cells = [spread([100 * row[measure] for row in mine.values()]) for measure in MEASURES]
+        cells += [f"{statistics.mean(gains):+.1f}", f"{min(gains):+.1f}", str(len(mine))]
+        rows.append((statistics.mean(gains), f"| `{method}` | {' | '.join(cells)} |"))
+    header = f"| method | {' | '.join(MEASURES.values())} | gain, label-free | smallest gain | seeds |"
+    return "\n".join([header, "|---" * (len(MEASURES) + 4) + "|", *(text for _, text in sorted(rows, reverse=True))])
+
+
+def spread(values: list[float]) -> str:
+    mean = statistics.mean(values)
+    return f"{mean:.1f} ({statistics.stdev(values):.1f})" if len(values) > 1 else f"{mean:.1f}"
+
+
+if __name__ == "__main__":
+    main()
