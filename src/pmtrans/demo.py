@@ -33,6 +33,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+def settings_for(method: str) -> dict[str, Any]:
+    """``SETTINGS``, those switches left out that the method does not have."""
+    switches = {f"method.{switch}" for switch in METHODS[method].options.model_fields} if method in METHODS else set()
+    return {key: value for key, value in SETTINGS.items() if key in switches or not key.startswith("method.")}
+
+
 def run_demo(
     out: Path, seed: int, method: str, overrides: list[str], reporter: Reporter, overwrite: bool = False
 ) -> Summary:
@@ -42,14 +48,13 @@ def run_demo(
             shutil.rmtree(cut_short)
         reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
         source, target = write_digits(out / "data", seed=0)
-    switches = {f"method.{switch}" for switch in METHODS[method].options.model_fields} if method in METHODS else set()
     settings = {
         "seed": seed,
         "data.source": str(source),
         "data.target": str(target),
         "backbone.weights": str(weights_path()),
         "method.name": method,
-        **{key: value for key, value in SETTINGS.items() if key in switches or not key.startswith("method.")},
+        **settings_for(method),
     }
     config = load_config(None, overrides, settings)
     summary = train(config, out, reporter)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,24 @@ def test_a_step_gives_finite_losses_and_reaches_every_player(
     for player in players:
         reached = any(p.grad is not None and p.grad.any() for _, p in player.parameters)
         assert reached or (name, player.name) in AT_REST, player.name
+
+
+@pytest.mark.parametrize("name", [name for name, entry in METHODS.items() if "warmup" in entry.options.model_fields])
+def test_features_see_the_target_only_once_the_warm_up_is_over(
+    name: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    options = METHODS[name].options.model_validate({"warmup": 0.5})
+    method = METHODS[name].create(tiny(), options, SIZES).eval()
+    batch = batch_for(method.model)
+    others = replace(batch, target_images=batch.target_images.flip(2) + 1)
+
+    def gradients(images: Batch, step: int) -> list[torch.Tensor]:
+        fresh = copy.deepcopy(method)
+        step_all_phases(fresh, images, Moment(step, 100, 10))
+        return [p.grad for p in fresh.model.backbone.parameters() if p.grad is not None]
+
+    assert all(map(torch.equal, gradients(batch, 20), gradients(others, 20)))
+    assert not all(map(torch.equal, gradients(batch, 80), gradients(others, 80)))
 
 
 @every_method

@@ -23,6 +23,7 @@ from pmtrans.methods.parts.class_runs import paired_runs
 from pmtrans.methods.parts.discriminator import Discriminator
 from pmtrans.methods.parts.entropy import entropy_weights
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.warmup import first_step
 from pmtrans.model import Model
 
 
@@ -100,7 +101,7 @@ class ILA(Method):
         domain = self._domain(features_2BF, logits_2BK, moment)
         loss = classification + self.options.weight * domain
         parts = {"classification": classification.detach(), "domain": domain.detach()}
-        if moment.progress >= self.options.start:
+        if moment.step >= first_step(moment, max(self.options.start, self.options.warmup)):
             contrastive = self._contrastive(features_s, features_t, batch.source_labels)
             loss = loss + self.options.contrastive_weight * contrastive
             parts["contrastive"] = contrastive.detach()
@@ -108,7 +109,7 @@ class ILA(Method):
 
     def _domain(self, features_2BF: Tensor, logits_2BK: Tensor, moment: Moment) -> Tensor:
         """L_d(D(R(T(f, g)))), as DANN or CDAN has it."""
-        strength = reversal_coefficient(moment, ramp_steps=self.options.reversal_steps)
+        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps, self.options.warmup)
         joint = self.conditioning(reverse_gradient(features_2BF, strength), logits_2BK.detach().softmax(1))
         d_s, d_t = self.discriminator(joint).chunk(2)
         z_s, z_t = logits_2BK.chunk(2)
