@@ -56,7 +56,8 @@ class BackboneConfig(Section):
 class TrainConfig(Section):
     """The loop."""
 
-    epochs: int = Field(20, ge=1, description="an epoch is one pass over the longer domain")
+    epochs: int = Field(20, ge=1, description="an epoch is one pass over the longer domain, or `epoch_steps`")
+    epoch_steps: int | None = Field(None, ge=1, description="steps of an epoch; null: one pass over the longer domain")
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
     batch_size: int = Field(32, ge=1, description="pairs per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")

@@ -21,7 +21,7 @@ from pmtrans.losses.self_refinement import self_refinement_loss
 from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.discriminator import Discriminator
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.safe_training import SafeTraining
+from pmtrans.methods.parts.safe_training import SMALLEST_PART, SafeTraining
 from pmtrans.model import Model
 
 
@@ -40,7 +40,9 @@ class SSRTOptions(Options):
     )
     safe: bool = Field(True, description="watch the diversity of predictions, restore and start again after a drop")
     period: int | None = Field(
-        None, ge=1, description="steps between two looks at the diversity; null: a twentieth of the training"
+        None,
+        ge=1,
+        description="steps between two looks at the diversity; null: a twentieth of the training, at least 62",
     )
     tolerance: float = Field(1.0, ge=0, description="drop of the diversity, in classes, that calls for a restore")
 
@@ -81,7 +83,7 @@ class SSRT(Method):
 
     def period(self, moment: Moment) -> int:
         """T, which is T_r in the beginning too (the paper: 1000 of 10 to 20 thousand steps)."""
-        return self.options.period or max(1, round(moment.steps / 20))
+        return self.options.period or max(SMALLEST_PART, round(moment.steps / 20))
 
     def before_step(self, moment: Moment, context: Context) -> None:
         if self.options.safe and self.safe.watch(moment, self.period(moment), self.guarded()):

@@ -10,7 +10,6 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pmtrans.config import Config, load_config
-from pmtrans.data.sampling import steps_per_epoch
 from pmtrans.errors import RunError, UserError, one_line
 from pmtrans.inference.model_folder import TrainedModel, load_model
 from pmtrans.run.files import read_json
@@ -21,6 +20,7 @@ from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import read_evidence
 from pmtrans.training.inputs import Data, read_data
 from pmtrans.training.progress import Reporter
+from pmtrans.training.schedule import count_steps
 
 Line = dict[str, Any]
 
@@ -61,8 +61,7 @@ class Material:
         if self.data is None:
             return None
         train, source, target = self.config.train, len(self.data.source), len(self.data.target.domain)
-        epoch = steps_per_epoch(source, target, min(train.batch_size, source, target) * train.accumulate)
-        return min(train.epochs * epoch, train.max_steps or train.epochs * epoch)
+        return count_steps(train, source, target, min(train.batch_size, source, target))[0]
 
     @cached_property
     def evaluations(self) -> list[Line]:

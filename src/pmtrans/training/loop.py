@@ -23,7 +23,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.loader import VanishedElsewhere, VanishedImage, pair_batches
-from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, random_seed, steps_per_epoch
+from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, random_seed
 from pmtrans.data.transforms import Preprocessing, training_transform
 from pmtrans.errors import StoppedElsewhere, TrainingError
 from pmtrans.evaluation.passes import Pass, run_pass
@@ -36,6 +36,7 @@ from pmtrans.training.failure import stop_if_not_finite
 from pmtrans.training.players import create_optimiser, set_learning_rates
 from pmtrans.training.progress import Reporter
 from pmtrans.training.records import Records, plain
+from pmtrans.training.schedule import count_steps
 from pmtrans.training.signals import StopRequest
 from pmtrans.training.step import Step
 
@@ -54,8 +55,7 @@ class Task:
 
     def steps(self, config: Config) -> tuple[int, int]:
         """(all steps, steps of an epoch)."""
-        epoch = steps_per_epoch(len(self.source), len(self.target), self.batch_size * config.train.accumulate)
-        return min(config.train.epochs * epoch, config.train.max_steps or config.train.epochs * epoch), epoch
+        return count_steps(config.train, len(self.source), len(self.target), self.batch_size)
 
 
 @dataclass(frozen=True)

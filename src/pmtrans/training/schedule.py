@@ -1,8 +1,17 @@
-"""Learning rates as pure functions of the step: resuming needs no state."""
+"""How many steps there are, and learning rates as pure functions of the step: resuming needs no state."""
 
 from __future__ import annotations
 
 import math
+
+from pmtrans.config import TrainConfig
+from pmtrans.data.sampling import steps_per_epoch
+
+
+def count_steps(config: TrainConfig, source_images: int, target_images: int, batch_size: int) -> tuple[int, int]:
+    """(all steps, steps of an epoch)."""
+    epoch = config.epoch_steps or steps_per_epoch(source_images, target_images, batch_size * config.accumulate)
+    return min(config.epochs * epoch, config.max_steps or config.epochs * epoch), epoch
 
 
 def learning_rate_factor(schedule: str, step: int, steps: int, warmup_steps: int) -> float:

@@ -45,12 +45,12 @@ def test_a_drop_is_found_at_any_level_as_in_the_paper() -> None:
         if drawn.random() < 0.5:
             begin = drawn.randint(0, 31)
             present[begin:] = [value - drawn.randint(0, 2) for value in present[begin:]]
-        safe = SafeTraining([])
+        safe = SafeTraining([], smallest_part=1)
         enter(safe, previous, 32)
-        assert bool(safe.dropped()) == brute_force([], previous, 1.0)
+        assert bool(safe.dropped(32)) == brute_force([], previous, 1.0)
         safe.watch(Moment(32, 1000, 10), 32, [])
         enter(safe, present, 32, first=32)
-        verdicts.append(bool(safe.dropped()))
+        verdicts.append(bool(safe.dropped(32)))
         assert verdicts[-1] == brute_force(previous, present, 1.0)
     assert len(set(verdicts)) == 2
 
@@ -58,7 +58,18 @@ def test_a_drop_is_found_at_any_level_as_in_the_paper() -> None:
 def test_a_period_shorter_than_its_parts_is_no_drop_by_itself() -> None:
     safe = SafeTraining([])
     enter(safe, [5, 5, 5], 3)
-    assert not bool(safe.dropped())
+    assert not bool(safe.dropped(3))
+
+
+def test_parts_too_short_for_a_mean_are_not_compared() -> None:
+    """Two steps of eight classes, then five: by halves and quarters a drop, and nothing but chance in so few steps."""
+    looking, patient = SafeTraining([], smallest_part=1), SafeTraining([])
+    for safe in (looking, patient):
+        enter(safe, [8] * 2 + [5] * 30, 32)
+    assert bool(looking.dropped(32))
+    assert not bool(patient.dropped(32))
+    enter(patient, [8] * 62 + [5] * 62, 124, first=124)
+    assert bool(patient.dropped(124))
 
 
 def test_strength_rises_as_a_sine_and_stays_at_one() -> None:

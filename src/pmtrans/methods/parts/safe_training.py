@@ -15,12 +15,14 @@ from pmtrans.methods.method import Moment
 
 LEVELS = 5  # a period is looked at whole, in halves, ... in sixteenths
 PARTS = 2 ** (LEVELS - 1)
+SMALLEST_PART = 62  # steps: the paper's periods have 1000; the mean over fewer falls by a class by chance alone
 
 
 class SafeTraining(nn.Module):
     """The adaptive strength r, the record of diversity, and a real copy of the weights to return to.
 
     A period of any length is recorded in sixteenths: sums and counts, the previous period in row 0, this one in row 1.
+    Parts of fewer than ``smallest_part`` steps are not compared, but for whole periods.
     """
 
     begin: Tensor  # t_0: the step of the last restore
@@ -29,9 +31,11 @@ class SafeTraining(nn.Module):
     sums_2P: Tensor
     counts_2P: Tensor
 
-    def __init__(self, modules: Sequence[nn.Module], tolerance: float = 1.0) -> None:
+    def __init__(
+        self, modules: Sequence[nn.Module], tolerance: float = 1.0, smallest_part: int = SMALLEST_PART
+    ) -> None:
         super().__init__()
-        self.tolerance = tolerance
+        self.tolerance, self.smallest_part = tolerance, smallest_part
         # copies that nobody trains, not references: a snapshot that shares memory restores nothing
         self.snapshot = nn.ModuleList(copy.deepcopy(list(modules))).requires_grad_(False)
         for name in ("begin", "restores"):
@@ -57,10 +61,10 @@ class SafeTraining(nn.Module):
         self.counts_2P[1, part] += 1
         return diversity
 
-    def dropped(self) -> Tensor:
+    def dropped(self, period: int) -> Tensor:
         """Whether the mean fell by more than the tolerance from one part to the next, at any level."""
         drops = []
-        for level in range(LEVELS):
+        for level in (level for level in range(LEVELS) if level == 0 or period >> level >= self.smallest_part):
             means_2L = self.sums_2P.unflatten(1, (2**level, -1)).sum(2) / self.counts_2P.unflatten(
                 1, (2**level, -1)
             ).sum(2)
@@ -73,7 +77,7 @@ class SafeTraining(nn.Module):
         """At the end of each period keep the weights, or put the kept ones back; True: they were put back."""
         if moment.step == 0 or moment.step % period:
             return False
-        unsafe = bool(self.dropped() & (self.strength(moment, period) > 0.1))
+        unsafe = bool(self.dropped(period) & (self.strength(moment, period) > 0.1))
         kept, present = self.snapshot, nn.ModuleList(modules)
         (_copy(kept, present) if unsafe else _copy(present, kept))
         if unsafe:
