@@ -15,7 +15,7 @@ from pmtrans.methods.method import Context, Moment
 from pmtrans.methods.ssrt import SSRT, SSRTOptions
 from pmtrans.model import Model
 
-MOMENT = Moment(step=30, steps=800, steps_per_epoch=10)  # the period is 40 steps
+MOMENT = Moment(step=60, steps=1600, steps_per_epoch=10)  # the period is 80 steps
 SIZES = Sizes(classes=3, source_images=12, target_images=9)
 
 
@@ -39,7 +39,7 @@ def test_the_objective_is_that_of_the_paper_image_by_image(
     forwards = bool(torch.rand(()) < 0.5)
     assert forwards == (seed == 1)
 
-    r = np.sin(np.pi / 2 * 30 / 40)
+    r = np.sin(np.pi / 2 * 60 / 80)
     trunk, head = model.backbone.trunk, model.head
     hidden = [trunk._pos_embed(model.backbone.embed(image[None])) for image in batch.target_images]
     if layer == 1:

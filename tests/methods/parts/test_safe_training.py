@@ -80,7 +80,7 @@ def test_strength_rises_as_a_sine_and_stays_at_one() -> None:
 
 def test_a_restore_brings_the_last_good_weights_back_and_starts_again() -> None:
     layer = nn.Linear(2, 2)
-    safe = SafeTraining([layer])
+    safe = SafeTraining([layer], smallest_part=1)
     safe.snapshot.requires_grad_(False)
 
     def at(step: int) -> bool:
@@ -110,16 +110,16 @@ def test_a_restore_brings_the_last_good_weights_back_and_starts_again() -> None:
 
 def test_no_restore_while_the_refinement_is_too_weak_to_be_the_cause() -> None:
     layer = nn.Linear(2, 2)
-    safe = SafeTraining([layer])
+    safe = SafeTraining([layer], smallest_part=1)
     safe.stretch.fill_(100)
     enter(safe, [6, 6, 6, 6, 1, 1, 1, 1], 8)
-    assert bool(safe.dropped())
+    assert bool(safe.dropped(8))
     assert not safe.watch(Moment(8, 1000, 10), 8, [layer])
 
 
 def test_all_of_it_is_in_a_checkpoint() -> None:
     layer = nn.Linear(2, 2)
-    one, other = SafeTraining([layer]), SafeTraining([nn.Linear(2, 2)])
+    one, other = SafeTraining([layer], smallest_part=1), SafeTraining([nn.Linear(2, 2)])
     enter(one, [6, 6, 6, 2], 4)
     one.watch(Moment(4, 100, 10), 4, [layer])
     other.load_state_dict(one.state_dict())
