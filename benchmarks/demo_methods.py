@@ -2,21 +2,24 @@
 
     python benchmarks/demo_methods.py --out runs/demo-methods [--seeds 0,1,2] [--methods a,b] [train.epochs=6 ...]
 
-Each run is `pmtrans demo` in a process of its own. Runs that ended are not run again, so the same command goes on where
-it was stopped; what failed is named below the table.
+Each run is that of `pmtrans demo --method NAME --seed N`, without figures. Runs that ended are not run again, so the
+same command goes on where it was stopped; what failed is named below the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
+from pmtrans.data.digits import write_digits
+from pmtrans.demo import demo_config
+from pmtrans.errors import UserError, one_line
 from pmtrans.methods import METHODS
+from pmtrans.training.progress import Reporter
+from pmtrans.training.train import train
 
 MEASURES = {"adapted": "label-free", "last": "last", "oracle": "oracle"}
 
@@ -31,23 +34,25 @@ def main() -> None:
     arguments = parser.parse_args()
     names = ["source_only", *(name for name in arguments.methods if name != "source_only")]
     folders = {(name, seed): arguments.out / name / str(seed) for seed in arguments.seeds for name in names}
-    problems = {key: run(*key, folder, arguments.overrides) for key, folder in folders.items()}
+    digits = write_digits(arguments.out / "data")
+    problems = {key: run(*key, folder, digits, arguments.overrides) for key, folder in folders.items()}
     print(table(folders))
     failed = [f"{name}, seed {seed}: {problem}" for (name, seed), problem in problems.items() if problem]
     if failed:
         raise SystemExit("\n".join(failed))
 
 
-def run(name: str, seed: int, out: Path, overrides: list[str]) -> str:
+def run(name: str, seed: int, out: Path, digits: tuple[Path, Path], overrides: list[str]) -> str:
     """What went wrong, or nothing. The row of source-only is the baseline of all, so none trains its own."""
     if (out / "summary.json").exists():
         return ""
     print(f"{name}, seed {seed} ...", file=sys.stderr)
-    command = [sys.executable, "-m", "pmtrans", "demo", "--quiet", "--out", str(out), "--seed", str(seed)]
-    settings = ["train.baseline=false", *overrides]
-    threads = {"OMP_NUM_THREADS": "1", **os.environ}
-    done = subprocess.run([*command, "--method", name, *settings], env=threads, stderr=subprocess.PIPE, text=True)
-    return done.stderr.strip() if done.returncode else ""
+    try:
+        config = demo_config(*digits, seed, name, ["train.baseline=false", *overrides])
+        train(config, out, Reporter(quiet=True))
+    except (UserError, RuntimeError) as error:  # the others go on
+        return one_line(error)
+    return ""
 
 
 def table(folders: dict[tuple[str, int], Path]) -> str:

@@ -33,10 +33,18 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def settings_for(method: str) -> dict[str, Any]:
-    """``SETTINGS``, those switches left out that the method does not have."""
+def demo_config(source: Path, target: Path, seed: int, method: str, overrides: list[str]) -> Config:
+    """``SETTINGS`` for a method, those switches left out that it does not have."""
     switches = {f"method.{switch}" for switch in METHODS[method].options.model_fields} if method in METHODS else set()
-    return {key: value for key, value in SETTINGS.items() if key in switches or not key.startswith("method.")}
+    settings = {
+        "seed": seed,
+        "data.source": str(source),
+        "data.target": str(target),
+        "backbone.weights": str(weights_path()),
+        "method.name": method,
+        **{key: value for key, value in SETTINGS.items() if key in switches or not key.startswith("method.")},
+    }
+    return load_config(None, overrides, settings)
 
 
 def run_demo(
@@ -48,15 +56,7 @@ def run_demo(
             shutil.rmtree(cut_short)
         reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
         source, target = write_digits(out / "data", seed=0)
-    settings = {
-        "seed": seed,
-        "data.source": str(source),
-        "data.target": str(target),
-        "backbone.weights": str(weights_path()),
-        "method.name": method,
-        **settings_for(method),
-    }
-    config = load_config(None, overrides, settings)
+    config = demo_config(source, target, seed, method, overrides)
     summary = train(config, out, reporter)
     _draw(config, out, reporter)
     return summary
