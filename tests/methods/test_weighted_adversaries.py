@@ -154,10 +154,14 @@ def test_the_balance_weighs_alignment_against_discrimination(
         p, p_1, p_2 = (
             softmax(head(f_t).numpy(), 1) for head in (model.head, method.first_auxiliary, method.second_auxiliary)
         )
+        p_s = softmax(model(batch.source_images).numpy(), 1)
     disagreement = sum(np.abs(a - b).mean() for a, b in ((p_1, p_2), (p, p_1), (p, p_2)))
-    assert losses[0.0] == pytest.approx(disagreement + domain, rel=1e-4)
-    assert losses[0.3] == pytest.approx(0.7 * disagreement + domain, rel=1e-4)
-    assert losses[1.0] == pytest.approx(domain, rel=1e-4)
+    smoothing, classes = method.options.label_smoothing, p_s.shape[1]
+    truth = (1 - smoothing) * np.eye(classes)[batch.source_labels.numpy()] + smoothing / classes
+    classification = -(truth * np.log(p_s)).sum(1).mean()
+    assert losses[0.0] == pytest.approx(classification + disagreement + domain, rel=1e-4)
+    assert losses[0.3] == pytest.approx(classification + 0.7 * disagreement + domain, rel=1e-4)
+    assert losses[1.0] == pytest.approx(classification + domain, rel=1e-4)
     # D moves on its loss whatever the balance; the features against it, in proportion to the balance
     ramp = 2 / (1 + np.exp(-5)) - 1
     slopes = {}
@@ -165,7 +169,9 @@ def test_the_balance_weighs_alignment_against_discrimination(
         method.zero_grad()
         method.balance.fill_(tau)
         outputs = method(batch, at(50, "features_1"))
-        (outputs["loss"] - (1 - tau) * method.disagreement(model.backbone(batch.target_images))).backward()
+        f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
+        rest = method.classification((model.head,), f_s, batch) + (1 - tau) * method.disagreement(f_t)
+        (outputs["loss"] - rest).backward()
         slopes[tau] = (model.backbone.stem.proj.weight.grad.clone(), method.discriminator.layers[0].weight.grad.clone())
     method.zero_grad()
     features = model.backbone(torch.cat([batch.source_images, batch.target_images]))

@@ -53,7 +53,11 @@ def discriminability(features_NF: Tensor, labels_N: Tensor, classes: int) -> Ten
 
 
 class DWL(Method):
-    """A: C, C1, C2 and F on the source. B: C1, C2 disagree on the target. C: F and C meet them, F against D."""
+    """A: C, C1, C2 and F on the source. B: C1, C2 disagree on the target. C: F and C meet them, F against D.
+
+    Step C keeps L_cls, as Eq. 14 has it: repeated without it, the game with D washes the classes out of the features.
+    (The authors' code repeats a step on the source as often as step C instead, which costs as many passes more.)
+    """
 
     title = "DWL"
     paper = "Dynamic Weighted Learning for Unsupervised Domain Adaptation, CVPR 2021"
@@ -122,8 +126,9 @@ class DWL(Method):
             return {"loss": loss - (1 - tau) * disagreement, "discrepancy_before": disagreement.detach()}
         strength = reversal_coefficient(moment, self.options.weight, warmup=self.options.warmup)
         domain = self.domain(reverse_gradient(features, tau * strength))
+        classification = self.classification((self.model.head,), f_s, batch)
         return {
-            "loss": (1 - tau) * disagreement + domain,
+            "loss": classification + (1 - tau) * disagreement + domain,
             "discrepancy": disagreement.detach(),
             "domain": domain.detach(),
         }
