@@ -10,7 +10,7 @@ import torch
 from pmtrans.cli import main
 from pmtrans.cli.plan_table import amount, duration
 from pmtrans.config import Config
-from pmtrans.training import plan as planning
+from pmtrans.training import rehearsal
 from pmtrans.training.memory import forget_peak, obtainable_memory, peak_memory, used_memory
 from pmtrans.training.plan import make_plan
 from pmtrans.training.progress import Reporter
@@ -48,7 +48,7 @@ def test_dry_run_says_what_it_takes_and_writes_nothing(
 def test_a_plan_that_does_not_fit_gives_advice_and_another_exit_code(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(planning, "obtainable_memory", lambda device: 1000)  # a very small machine
+    monkeypatch.setattr(rehearsal, "obtainable_memory", lambda device: 1000)  # a very small machine
     code, said, _ = dry_run(configure, tmp_path / "out", monkeypatch, capsys)
     assert code == 1
     assert "It does not fit: " in said

@@ -19,8 +19,8 @@ from pmtrans.errors import ConfigError, DataError, one_line
 from pmtrans.inference.model_folder import TrainedModel
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
-from pmtrans.training.loop import Task
 from pmtrans.training.progress import Reporter
+from pmtrans.training.task import Task
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -14,32 +13,25 @@ import torch
 from pmtrans.config import Config
 from pmtrans.data.cache import open_cache
 from pmtrans.errors import one_line
-from pmtrans.evaluation.game import fixed_pairs
-from pmtrans.evaluation.oracle import Oracle
 from pmtrans.evaluation.passes import run_pass
-from pmtrans.inference.model_card import describe_training
-from pmtrans.inference.model_folder import TrainedModel, save_model
-from pmtrans.processes.accelerator import create_accelerator
 from pmtrans.processes.group import Processes, joined
 from pmtrans.run.environment import environment
 from pmtrans.run.files import write_atomically, write_json
 from pmtrans.run.folder import RunFolder, claim, fingerprint
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.judge import Judge, read_evidence, write_evidence
+from pmtrans.selection.judge import read_evidence, write_evidence
 from pmtrans.selection.verdict import verdict
-from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.faults import explained_faults
-from pmtrans.training.finished import Trained, adopt_finished, read_finished, write_finished
+from pmtrans.training.finished import Trained, adopt_finished
 from pmtrans.training.inputs import Data, build, read_data
 from pmtrans.training.loggers import refuse_missing
-from pmtrans.training.loop import Evaluation, Loop
 from pmtrans.training.out_of_memory import explained_memory
 from pmtrans.training.progress import Reporter
-from pmtrans.training.resume import Opened, last_snapshot, open_run
+from pmtrans.training.resume import Opened, open_run
 from pmtrans.training.signals import StopRequest, stop_on_signals
+from pmtrans.training.train_one import train_one
 
 
 def train(
@@ -88,11 +80,11 @@ def _train_both(
     baseline = None
     if config.train.baseline and name != "source_only":
         plain = config.model_copy(update={"method": baseline_switches(config)})
-        baseline = _train_one("source only", plain, folder.baseline, data, reporter, stop, processes)
+        baseline = train_one("source only", plain, folder.baseline, data, reporter, stop, processes)
     witness = None
     if baseline is not None and baseline.evidence is not None:
         witness = _witness(config, folder, data, baseline.evidence)
-    adapted = _train_one(name, config, folder.path, data, reporter, stop, processes, witness)
+    adapted = train_one(name, config, folder.path, data, reporter, stop, processes, witness)
 
     def conclude() -> Summary:
         assert adapted is not None, "the main process has what was trained"
@@ -160,82 +152,3 @@ def baseline_switches(config: Config) -> dict[str, Any]:
         name: config.method[name] for name in ("head", "label_smoothing") if name in config.method
     }
     return {"name": "source_only", **shared}
-
-
-def _train_one(
-    title: str,
-    config: Config,
-    folder: Path,
-    data: Data,
-    reporter: Reporter,
-    stop: StopRequest,
-    processes: Processes,
-    baseline: Evidence | None = None,
-) -> Trained | None:
-    """One method, from its last whole checkpoint on; not again if it is finished. Only the main process gets it."""
-    done = read_finished(folder) if processes.is_main else None
-    if processes.highest(done is not None):
-        if done is not None:
-            reporter.note(f"{title.capitalize()} is trained already.")
-            shutil.rmtree(folder / "candidates", ignore_errors=True)
-        return done
-    accelerator = create_accelerator(config.train.precision)
-    method, task, trained = processes.together(lambda: build(config, data, reporter))
-    processes.together(lambda: processes.check_batch(task.batch_size))
-    loop = Loop(title, method, task, config, folder, accelerator, reporter, stop, processes)
-    trained = replace(trained, model=loop.shown.model)
-    judge = _observe(loop, data, trained, baseline) if processes.is_main else None
-    snapshot = processes.on_main(lambda: _last_snapshot(folder, reporter))
-    if snapshot is not None:
-        loop.resume(snapshot)
-        reporter.note(f"Going on with {title} from step {snapshot.step} of {loop.steps}.")
-    if judge is not None:
-        judge.history = loop.evaluations
-    loop.fit()
-    final = (
-        loop.evaluation()
-    )  # in all processes, as each has a part of it; already made unless a run was cut short here
-    keep_last = config.method["name"] == "source_only"
-    return _finish(loop, judge, trained, folder, final if keep_last else None) if processes.is_main else None
-
-
-def _last_snapshot(folder: Path, reporter: Reporter) -> Snapshot | None:
-    folder.mkdir(exist_ok=True)
-    return last_snapshot(RunFolder(folder).checkpoints, reporter)
-
-
-def _observe(loop: Loop, data: Data, trained: TrainedModel, baseline: Evidence | None) -> Judge | None:
-    """Who looks on at each evaluation: the judge, the game, and the oracle where there are labels."""
-    config, warn = loop.config, loop.reporter.warn
-    judge = None
-    if len(data.holdout):
-        labels, classes = data.holdout.labels, data.source.classes
-        judge = Judge(loop.folder / "candidates", labels, classes, trained.model.state_dict, warn, baseline)
-        judge.keep = config.selection.keep
-        loop.observers.append(judge)
-        if config.selection.game:
-            pairs = fixed_pairs(loop.task, config.seed).to(next(loop.shown.parameters()).device)
-            game = loop.shown.game_observer(pairs, config.train.learning_rate)
-            loop.observers += [game] if game is not None else []
-    if data.target.labelled is not None:
-        loop.observers.append(Oracle(data.target, loop.reporter, loop.title))
-    return judge
-
-
-def _finish(loop: Loop, judge: Judge | None, trained: TrainedModel, folder: Path, final: Evaluation | None) -> Trained:
-    """Write the model that the judge chose; a baseline is what it is at its end, as ``final`` shows it."""
-    step, explanation, evidence, temperature = loop.steps, "the last step", None, 1.0
-    if judge is not None and final is None:
-        step, explanation, weights, evidence = judge.select()
-        trained.model.load_state_dict(weights)
-    elif judge is not None and final is not None:
-        evidence = judge.evidence(final)
-    if evidence is not None:
-        temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
-    chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
-    card = describe_training(loop.config, loop.task.source, loop.task.target, chosen)
-    save_model(folder / "model", replace(trained, temperature=temperature), card)
-    done = Trained(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
-    write_finished(folder, done)
-    shutil.rmtree(folder / "candidates", ignore_errors=True)  # not needed any more, now that this is written down
-    return done

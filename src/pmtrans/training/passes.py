@@ -1,0 +1,81 @@
+"""Passes over whole domains under the model as it is between two steps, each made when it is first asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from accelerate import Accelerator
+
+from pmtrans.data.domain import Domain
+from pmtrans.evaluation.passes import Pass, run_pass
+from pmtrans.methods.method import Context, SourcePass, TargetPass
+from pmtrans.model import Model
+from pmtrans.processes.group import Processes
+from pmtrans.training.task import Task
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known about the model at one moment, without target labels."""
+
+    step: int
+    target: Pass
+    holdout: Pass | None
+    source_sample: Pass | None
+
+
+@dataclass
+class Passes:
+    """Kept until the model moves: an evaluation and the pseudo labels of the next step share one."""
+
+    model: Model
+    task: Task
+    workers: int
+    accelerator: Accelerator
+    processes: Processes
+    _made: dict[str, Pass] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """The model has moved. One pass over a large domain is gigabytes, so none is kept in vain."""
+        self._made.clear()
+
+    def context(self) -> Context:
+        """What a method may ask for between steps."""
+        return Context(self.target, self.source)
+
+    def target(self) -> TargetPass:
+        """The whole target."""
+        result = self.over("target", self.task.target)
+        return TargetPass(result.features_MF, result.logits_MK)
+
+    def source(self) -> SourcePass:
+        """The training part of the source."""
+        result = self.over("source", self.task.source)
+        labels_N = torch.tensor(self.task.source.labels, device=result.logits_MK.device)
+        return SourcePass(result.features_MF, result.logits_MK, labels_N)
+
+    def evaluation(self, step: int) -> Evaluation:
+        """All that judges may look at."""
+        holdout = self.over("holdout", self.task.holdout) if len(self.task.holdout) else None
+        sample = self.over("source_sample", self.task.source_sample) if holdout is not None else None
+        return Evaluation(step, self.over("target", self.task.target), holdout, sample)
+
+    def over(self, name: str, domain: Domain) -> Pass:
+        if name not in self._made:
+            self._made[name] = self._make(domain)
+        return self._made[name]
+
+    def _make(self, domain: Domain) -> Pass:
+        """Each process has a part of the images; all get the whole."""
+        images = len(domain)
+        own = run_pass(
+            self.model,
+            [domain.paths[place] for place in self.processes.part_of(images)],
+            self.task.preprocessing,
+            max(1, 2 * self.task.batch_size // self.processes.count),
+            self.workers,
+            self.accelerator.autocast,
+            self.task.cache,
+        )
+        return Pass(*(self.processes.gather(rows, images) for rows in (own.features_MF, own.logits_MK)))
