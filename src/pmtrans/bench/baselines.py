@@ -10,7 +10,8 @@ import yaml
 from pmtrans.config import Config, validate
 from pmtrans.errors import UserError
 from pmtrans.methods import METHODS
-from pmtrans.run.folder import MAY_CHANGE, RunFolder, flatten
+from pmtrans.run.folder import RunFolder
+from pmtrans.run.made_with import MAY_CHANGE, flatten
 from pmtrans.training.train import baseline_switches
 
 

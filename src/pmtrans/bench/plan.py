@@ -19,7 +19,7 @@ from pmtrans.data.benchmark_copy import Protocol, task
 from pmtrans.data.benchmarks import benchmark_named
 from pmtrans.errors import ConfigError, RunError, UserError, one_line
 from pmtrans.run.files import write_text
-from pmtrans.run.folder import MAY_CHANGE, flatten
+from pmtrans.run.made_with import MAY_CHANGE, flatten
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pmtrans.report.material import Line, Material, read_material
 from pmtrans.report.page import render_page
 from pmtrans.report.section import Chart, Section
 from pmtrans.run.files import write_text
-from pmtrans.run.folder import flatten
+from pmtrans.run.made_with import flatten
 from pmtrans.selection.registry import VALIDATORS
 
 CURVES = {

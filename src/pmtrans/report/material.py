@@ -13,7 +13,8 @@ from pmtrans.config import Config, load_config
 from pmtrans.errors import RunError, UserError, one_line
 from pmtrans.inference.model_folder import TrainedModel, load_model
 from pmtrans.run.files import read_json
-from pmtrans.run.folder import RunFolder, fingerprint
+from pmtrans.run.folder import RunFolder
+from pmtrans.run.made_with import fingerprint
 from pmtrans.run.metrics import read_metrics
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.evidence import Evidence

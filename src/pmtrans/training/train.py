@@ -17,7 +17,8 @@ from pmtrans.evaluation.passes import run_pass
 from pmtrans.processes.group import Processes, joined
 from pmtrans.run.environment import environment
 from pmtrans.run.files import write_atomically, write_json
-from pmtrans.run.folder import RunFolder, claim, fingerprint
+from pmtrans.run.folder import RunFolder, claim
+from pmtrans.run.made_with import fingerprint
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence

@@ -8,7 +8,7 @@ from pmtrans.errors import one_line
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
 from pmtrans.run.environment import environment
-from pmtrans.run.folder import flatten
+from pmtrans.run.made_with import flatten
 
 
 def facts(material: Material) -> Section:
