@@ -1,0 +1,72 @@
+"""What the loop is fed with, and the passes that it offers between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from pmtrans.config import Config
+from pmtrans.data.batch import Batch
+from pmtrans.evaluation import passes as domain_passes
+from pmtrans.processes.group import Processes
+from pmtrans.training import passes as training_passes
+from pmtrans.training.feed import Feed
+from pmtrans.training.inputs import build, read_data
+from pmtrans.training.passes import Passes
+from pmtrans.training.progress import Reporter
+
+
+def parts_of(config: Config) -> tuple[Passes, Feed]:
+    quiet = Reporter(quiet=True)
+    method, task, _ = build(config, read_data(config, quiet), quiet)
+    passes = Passes(method.model, task, 0, Accelerator(cpu=True), Processes())
+    return passes, Feed(method, task, config, torch.device("cpu"), Processes(), passes.context)
+
+
+def indices(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
+    return [(batch.source_index.tolist(), batch.target_index.tolist()) for batch in batches]
+
+
+@pytest.mark.parametrize("method", ["pmtrans", "can"])  # one that takes what comes, one that chooses its pairs
+def test_a_feed_that_begins_later_gives_what_the_whole_one_gives_there(
+    method: str, configure: Callable[..., Config]
+) -> None:
+    _, feed = parts_of(configure(train__accumulate=2, train__max_steps=7, method__name=method))
+    whole = [(indices(batches), batches) for batches in feed.steps(0)]
+    assert len(whole) == 7
+    assert all(len(found) == 2 for found, _ in whole)
+    assert len({str(found) for found, _ in whole}) == 7
+    later = [(indices(batches), batches) for batches in feed.steps(4)]
+    assert [found for found, _ in later] == [found for found, _ in whole[4:]]
+    for (_, ours), (_, theirs) in zip(later, whole[4:], strict=True):
+        assert all(torch.equal(a.source_images, b.source_images) for a, b in zip(ours, theirs, strict=True))
+    assert feed.images_per_second > 0
+    assert 0 < feed.waiting_share < 1
+
+
+def test_a_pass_is_made_once_until_the_model_moves(
+    configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counted(model: object, paths: list[str], *rest: object) -> domain_passes.Pass:
+        made.append(len(paths))
+        return domain_passes.run_pass(model, paths, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training_passes, "run_pass", counted)
+    passes, _ = parts_of(configure())
+    first, context = passes.target(), passes.context()
+    assert torch.equal(context.target_pass().logits_MK, first.logits_MK)
+    assert passes.evaluation(0).target.logits_MK is first.logits_MK
+    assert made.count(10) == 1  # the whole target; the others are parts of the source
+    with torch.no_grad():
+        passes.model.head.weight += 1
+    assert torch.equal(passes.target().logits_MK, first.logits_MK)  # nobody said that it moved
+    passes.forget()
+    assert not torch.equal(passes.target().logits_MK, first.logits_MK)
+    source = passes.source()
+    assert source.labels_N.tolist() == list(passes.task.source.labels)
+    assert len(source.logits_NK) == len(passes.task.source)
