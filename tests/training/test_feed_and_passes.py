@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -45,6 +46,21 @@ def test_a_feed_that_begins_later_gives_what_the_whole_one_gives_there(
         assert all(torch.equal(a.source_images, b.source_images) for a, b in zip(ours, theirs, strict=True))
     assert feed.images_per_second > 0
     assert 0 < feed.waiting_share < 1
+
+
+def test_an_evaluation_does_not_slow_the_rate_that_is_shown(configure: Callable[..., Config]) -> None:
+    _, feed = parts_of(configure(train__max_steps=3))
+    rates = []
+    for step, _ in enumerate(feed.steps(0)):
+        rates.append(feed.images_per_second)
+        time.sleep(0.05)
+        if step == 1:
+            with feed.paused():
+                time.sleep(1.0)
+    rates.append(feed.images_per_second)
+    images = 2 * 4  # of a step: four pairs
+    assert rates[0] == 0  # no step has ended yet
+    assert all(images / 1.0 < rate <= images / 0.05 for rate in rates[1:])
 
 
 def test_a_pass_is_made_once_until_the_model_moves(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,7 @@ class Feed:
     context: Callable[[], Context]
     images_per_second: float = 0.0  # of the last step that ended, in all processes
     waiting_share: float = 0.0  # of that step's time, for the data
+    _paused: float = 0.0  # seconds since that step began which are not its own
 
     def steps(self, step: int) -> Iterator[list[Batch]]:
         """For each step from this one on its micro-batches, on the device, loaded ahead by the workers."""
@@ -43,10 +45,17 @@ class Feed:
                 waited = time.monotonic() - begin
                 yield [self.processes.whole(batch.to(self.device)) for batch in micro]
                 step += 1
-                took = time.monotonic() - begin
+                took, self._paused = time.monotonic() - begin - self._paused, 0.0
                 images = sum(len(batch.source_index) + len(batch.target_index) for batch in micro)
                 self.images_per_second = self.processes.count * images / took
                 self.waiting_share = waited / took
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done here, such as an evaluation, is not part of a step's time."""
+        begin = time.monotonic()
+        yield
+        self._paused += time.monotonic() - begin
 
     def load(self, sampler: PairSampler | ChosenPairs | Share) -> Iterator[Batch]:
         """The batches that a sampler says, augmented."""

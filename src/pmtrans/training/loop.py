@@ -113,8 +113,9 @@ class Loop:
                     place = {"epoch": (self.step - 1) // self.epoch}
                     records.step(self.step, {**place, **values, "seconds": round(self.seconds, 3), **speed})
                 if self.step % (train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
-                    self._evaluate(records)
-                    self._save(records)
+                    with feed.paused():
+                        self._evaluate(records)
+                        self._save(records)
                 if records:
                     records.check()
                 if self._asked_to_stop():
