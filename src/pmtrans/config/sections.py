@@ -1,18 +1,11 @@
-"""One typed tree for everything that a run depends on: YAML recipe, then flags, then ``section.key=value``.
-
-Unknown keys are refused with the nearest known one, values of a wrong type with the key's full name.
-"""
+"""The typed tree of settings: what there is, of which type, and what it does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-
-from pmtrans.errors import ConfigError, nearest, one_line
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
 class Section(BaseModel):
@@ -121,105 +114,3 @@ class Config(Section):
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def load_config(
-    recipe: Path | None = None, overrides: Iterable[str] = (), flags: dict[str, Any] | None = None
-) -> Config:
-    """Recipe, then flags (dotted names, None: not given), then overrides ``section.key=value``; later ones win."""
-    tree = read_recipe(recipe) if recipe is not None else {}
-    for key, value in (flags or {}).items():
-        if value is not None:
-            _put(tree, key, value)
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals:
-            raise ConfigError(f"Override {one_line(override)!r} is not of the form section.key=value.")
-        try:
-            _put(tree, key.strip(), yaml.safe_load(text))
-        except yaml.YAMLError:
-            raise ConfigError(f"Override {one_line(override)!r}: the value is not valid YAML.") from None
-    return validate(tree)
-
-
-def read_recipe(path: Path) -> dict[str, Any]:
-    """A YAML file as a tree: of the user, or by its name (``office-31/deit``) one that comes with the package."""
-    known = {} if path.is_file() else packaged_recipes()
-    file = known.get(path.as_posix().removesuffix(".yaml").removeprefix("recipes/"), path)
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"Recipe {one_line(path)!r} does not exist, as a file or among those of the package."
-            f"{nearest(path.as_posix(), known)}"
-        ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"Recipe {one_line(path)!r} cannot be read: {one_line(error, 150)}") from None
-    if not isinstance(tree or {}, dict):
-        raise ConfigError(f"Recipe {one_line(path)!r} is not a mapping of sections.")
-    return tree or {}
-
-
-def packaged_recipes() -> dict[str, Path]:
-    """Files by name, such as ``small/trial``; in a checkout they lie beside ``src``."""
-    places = (Path(__file__).with_name("recipes"), Path(__file__).parents[2] / "recipes")
-    home = next((place for place in places if place.is_dir()), None)
-    return {} if home is None else {_recipe_name(file, home): file for file in sorted(home.rglob("*.yaml"))}
-
-
-def _recipe_name(file: Path, home: Path) -> str:
-    return file.relative_to(home).with_suffix("").as_posix()
-
-
-def validate(tree: dict[str, Any]) -> Config:
-    """A configuration, its method's switches filled in; the first mistake is named in one line."""
-    from pmtrans.methods import (
-        METHODS,  # here: a configuration error should not wait for torch longer than needed
-    )
-
-    try:
-        config = Config.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, Config, "")) from None
-    switches = dict(config.method)
-    name = switches.pop("name", "pmtrans")
-    if name not in METHODS:
-        raise ConfigError(
-            f"Unknown method {one_line(name)!r}.{nearest(str(name), METHODS)} Known: {', '.join(METHODS)}."
-        )
-    try:
-        options = METHODS[name].options.model_validate(switches)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, METHODS[name].options, "method.")) from None
-    return config.model_copy(update={"method": {"name": name, **options.model_dump(mode="json")}})
-
-
-def _put(tree: dict[str, Any], key: str, value: Any) -> None:
-    *sections, last = key.split(".")
-    for section in sections:
-        if not isinstance(tree.setdefault(section, {}), dict):
-            raise ConfigError(f"Key {one_line(key)!r}: {section!r} is a value, not a section.")
-        tree = tree[section]
-    tree[last] = value
-
-
-def _explain(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    key = one_line(prefix + ".".join(place))
-    if first["type"] == "extra_forbidden":
-        known = _keys(model, prefix)
-        return f"Unknown key {key!r}.{nearest(key, known)}"
-    said = first["msg"].removeprefix("Value error, ")
-    return f"Key {key or prefix.rstrip('.')!r} cannot be {one_line(first['input'], 60)!r}: {one_line(said)}."
-
-
-def _keys(model: type[BaseModel], prefix: str) -> list[str]:
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            keys += _keys(inner, f"{prefix}{name}.")
-        else:
-            keys.append(prefix + name)
-    return keys
