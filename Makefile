@@ -31,7 +31,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs
 
 soak: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py

@@ -165,7 +165,7 @@ def test_a_full_disk_is_one_warning_and_the_images_are_right(tmp_path: Path, wor
     folder = tmp_path / "cache"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("no right to mount")
+        pytest.skip("only root may mount a disk of 16 KB to fill")
     try:
         said: list[str] = []
         paths = [photograph(tmp_path / f"{number}.png", number) for number in range(12)]

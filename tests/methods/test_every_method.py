@@ -89,10 +89,11 @@ def step_all_phases(method: Method, batch: Batch, moment: Moment) -> dict[str, d
     labels = torch.arange(SIZES.source_images) % classes
     source = SourcePass(torch.randn(len(labels), features), torch.randn(len(labels), classes), labels)
     context = Context(lambda: target, lambda: source)
-    if method.chooses_pairs:
-        method.choose_pairs(Moment(0, moment.steps, moment.steps_per_epoch), context)
     for step in (0, moment.step):
-        method.before_step(Moment(step, moment.steps, moment.steps_per_epoch), context)
+        now = Moment(step, moment.steps, moment.steps_per_epoch)
+        if method.chooses_pairs:
+            method.choose_pairs(now, context)
+        method.before_step(now, context)
     outputs = {}
     for phase in method.phases:
         outputs[phase] = method(batch, Moment(moment.step, moment.steps, moment.steps_per_epoch, phase))

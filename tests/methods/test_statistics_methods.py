@@ -92,6 +92,24 @@ def test_can_clusters_from_source_centres_and_pairs_images_of_one_class(tiny: Ca
     assert asked == ["source"]
 
 
+def test_can_does_not_cluster_in_epochs_that_are_all_source_only(tiny: Callable[..., Model]) -> None:
+    method = create("can", tiny(), warmup=0.25)
+    labels_N, asked = torch.arange(12) % 3, []
+
+    def target_pass() -> TargetPass:
+        asked.append(len(asked))
+        return TargetPass(torch.eye(3, 32)[torch.arange(9) % 3], torch.zeros(9, 3))
+
+    context = Context(target_pass, lambda: SourcePass(torch.eye(3, 32)[labels_N], torch.zeros(12, 3), labels_N))
+    for step in (0, 10):
+        pairs = method.choose_pairs(Moment(step, 100, 10), context)
+        assert labels_N[pairs[:, 0]].bincount().tolist() == [4, 4, 4]
+    assert asked == []
+    method.choose_pairs(Moment(20, 100, 10), context)  # its second half plays
+    assert asked == [0]
+    assert method.pseudo_labels_M.tolist() == [0, 1, 2] * 3
+
+
 def test_pct_transports_to_the_classifiers_weights_and_learns_the_proportions(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:

@@ -31,7 +31,7 @@ def test_a_folder_that_is_replaced_is_never_missing(tmp_path: Path) -> None:
     folder.mkdir()
     other.mkdir()
     if not files._exchange(folder, other):
-        pytest.skip("this file system cannot exchange two names at once")
+        pytest.skip("the promise is made for file systems that can exchange two names at once; this one cannot")
     process = subprocess.Popen([sys.executable, "-c", REPLACE_FOR_EVER, str(folder)], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

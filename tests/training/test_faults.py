@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=750k", "tmpfs", folder], capture_output=True)
     if mounted.returncode:
-        pytest.skip("no right to mount; RLIMIT_FSIZE fills the disk in test_checkpoint.py")
+        pytest.skip("only root may mount a small disk to fill; test_checkpoint.py fills one by RLIMIT_FSIZE")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
 
@@ -72,7 +72,7 @@ def test_a_folder_that_becomes_read_only_stops_the_run_and_loses_nothing(
         with pytest.raises(TrainingError, match=r"cannot be written: .*(not permitted|denied); checkpoint .* is whole"):
             train(configure(), run, Witness({3: once_saved(run, "step-00000002", lock)}))
     except subprocess.CalledProcessError:
-        pytest.skip("the file system of the temporary folder knows no immutable flag")
+        pytest.skip("root writes any folder but an immutable one, a flag that this file system lacks")
     finally:
         subprocess.run(["chattr", "-i", folder] if as_root else ["chmod", "755", folder])
     assert names(run) == ["step-00000002"]
@@ -190,7 +190,7 @@ def test_nothing_listens_on_the_network_while_training(tmp_path: Path, configure
                     listening.append(line)
 
     if not Path("/proc/net/tcp").exists():
-        pytest.skip("needs /proc")
+        pytest.skip("open ports are read from /proc/net, which only Linux has")
     witness = Witness({2: look})
     train(configure(data__workers=2), tmp_path / "run", witness)
     assert witness.at == {}

@@ -27,7 +27,7 @@ def address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit is set by /proc, which only Linux has")
 def test_memory_that_runs_out_is_one_line_and_the_run_goes_on_once_there_is_more(
     tmp_path: Path, configure: Configure
 ) -> None:

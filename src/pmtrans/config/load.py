@@ -38,9 +38,7 @@ def load_config(
 
 def validate(tree: dict[str, Any]) -> Config:
     """A configuration, its method's switches filled in; the first mistake is named in one line."""
-    from pmtrans.methods import (
-        METHODS,  # here: a configuration error should not wait for torch longer than needed
-    )
+    from pmtrans.methods import METHODS  # here: other mistakes should not wait for torch
 
     try:
         config = Config.model_validate(tree)

@@ -61,10 +61,12 @@ class CAN(Method):
     def choose_pairs(self, moment: Moment, context: Context) -> Tensor:
         if moment.starts_epoch:
             assert context.source_pass is not None, "CAN needs the source's features"
-            source, target = context.source_pass(), context.target_pass()
-            points_NF = F.normalize(source.features_NF.float(), dim=1)
-            centres_KF, _ = class_means(points_NF, source.labels_N, self.model.classes)
-            self.pseudo_labels_M.copy_(self._kept_labels(*spherical_kmeans(target.features_MF, centres_KF)))
+            source = context.source_pass()
+            if moment.step + moment.steps_per_epoch > first_step(moment, self.options.warmup):
+                points_NF = F.normalize(source.features_NF.float(), dim=1)
+                centres_KF, _ = class_means(points_NF, source.labels_N, self.model.classes)
+                clusters = spherical_kmeans(context.target_pass().features_MF, centres_KF)
+                self.pseudo_labels_M.copy_(self._kept_labels(*clusters))
             generator = torch.Generator().manual_seed(int(self.order_seed) + moment.step)
             run, pairs = self.options.images_per_class, len(self.pairs_P2)
             labels = source.labels_N, self.pseudo_labels_M

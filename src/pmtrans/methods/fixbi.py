@@ -18,6 +18,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import log_complement
 from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.parts.warmup import first_step
 from pmtrans.model import Model
 
 
@@ -70,16 +71,12 @@ class FixBi(Method):
             Player("temperatures", (("temperatures", self.temperatures),), ratio=head_ratio, decays=False),
         ]
 
-    def first_step(self, moment: Moment) -> int:
-        """Where the warm-up ends."""
-        return round(self.options.warmup * moment.steps)
-
     def before_step(self, moment: Moment, context: Context) -> None:
-        if moment.step == self.first_step(moment):
+        if moment.step == first_step(moment, self.options.warmup):
             self.source_model.load_state_dict(self.model.state_dict())
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
-        if moment.step < self.first_step(moment):
+        if moment.step < first_step(moment, self.options.warmup):
             loss = classification_loss(
                 self.model(batch.source_images), batch.source_labels, self.options.label_smoothing
             )

@@ -24,6 +24,7 @@ from pmtrans.losses import (
 )
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
 from pmtrans.methods.parts.additions import Additions
+from pmtrans.methods.parts.warmup import first_step
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
@@ -68,15 +69,13 @@ class PMTrans(Method):
             Player("tradeoff", named(self.tradeoff, "tradeoff"), head_ratio, decays=False),
         ]
 
-    def first_step(self, moment: Moment) -> int:
-        """Where the game begins; before it, a short source-only warm-up makes pseudo labels worth having."""
-        return round(self.options.warmup * moment.steps)
-
     def before_step(self, moment: Moment, context: Context) -> None:
-        first = moment.step == self.first_step(moment)
+        """Before the game, a short source-only warm-up makes pseudo labels worth having."""
+        start = first_step(moment, self.options.warmup)
+        first = moment.step == start
         refresh = self.options.refresh_steps
         due = moment.starts_epoch if refresh is None else moment.step % refresh == 0
-        if moment.step < self.first_step(moment) or not (first or (due and self.bank is None)):
+        if moment.step < start or not (first or (due and self.bank is None)):
             return
         if first or self.seen is None:
             target = context.target_pass()
@@ -93,7 +92,7 @@ class PMTrans(Method):
         self.pseudo_labels_M.copy_(labels_M)
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
-        if moment.step < self.first_step(moment):
+        if moment.step < first_step(moment, self.options.warmup):
             loss = self._classification(self.model(batch.source_images), batch)
             return {"loss": loss, "classification": loss.detach()}
         pseudo_labels, confidence = self._pseudo_labels(batch)

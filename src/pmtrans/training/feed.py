@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -29,9 +29,9 @@ class Feed:
     device: torch.device
     processes: Processes
     context: Callable[[], Context]
-    images_per_second: float = 0.0  # of the last step that ended, in all processes
-    waiting_share: float = 0.0  # of that step's time, for the data
-    _paused: float = 0.0  # seconds since that step began which are not its own
+    images_per_second: float = field(default=0.0, init=False)  # of the last step that ended, in all processes
+    waiting_share: float = field(default=0.0, init=False)  # of that step's time, for the data
+    _paused: float = field(default=0.0, init=False)  # seconds since that step began which are not its own
 
     def steps(self, step: int) -> Iterator[list[Batch]]:
         """For each step from this one on its micro-batches, on the device, loaded ahead by the workers."""

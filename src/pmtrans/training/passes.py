@@ -34,7 +34,7 @@ class Passes:
     workers: int
     accelerator: Accelerator
     processes: Processes
-    _made: dict[str, Pass] = field(default_factory=dict)
+    _made: dict[str, Pass] = field(default_factory=dict, init=False)
 
     def forget(self) -> None:
         """The model has moved. One pass over a large domain is gigabytes, so none is kept in vain."""
@@ -62,6 +62,7 @@ class Passes:
         return Evaluation(step, self.over("target", self.task.target), holdout, sample)
 
     def over(self, name: str, domain: Domain) -> Pass:
+        """One made before, or a new one."""
         if name not in self._made:
             self._made[name] = self._make(domain)
         return self._made[name]
