@@ -25,9 +25,8 @@ from pmtrans.data.batch import Batch
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Moment
 from pmtrans.model import Model
-from pmtrans.training.checkpoint import load_snapshot, save_snapshot, take_snapshot
+from pmtrans.training.checkpoint import Saver, load_snapshot, save_snapshot, take_snapshot
 from pmtrans.training.players import create_optimiser
-from pmtrans.training.saver import Saver
 
 
 class Taken(NamedTuple):

@@ -14,11 +14,11 @@ import statistics
 import sys
 from pathlib import Path
 
-from pmtrans.data.digits import write_digits
+from pmtrans.data.demo.digits import write_digits
 from pmtrans.demo import demo_config
 from pmtrans.errors import UserError, one_line
 from pmtrans.methods import METHODS
-from pmtrans.training.progress import Reporter
+from pmtrans.progress import Reporter
 from pmtrans.training.train import train
 
 MEASURES = {"adapted": "label-free", "last": "last", "oracle": "oracle"}

@@ -17,10 +17,10 @@ import torch
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
-from pmtrans.evaluation.game import PAIRS, GameObserver
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Moment
 from pmtrans.methods.pmtrans import PMTrans
+from pmtrans.methods.pmtrans_game import PAIRS, GameObserver
 from pmtrans.model import Model
 from pmtrans.training.players import create_optimiser
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pmtrans.data.read import read_source
+from pmtrans.data.reading.read import read_source
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from pmtrans.config import load_config
+from pmtrans.progress import Reporter
 from pmtrans.run.metrics import read_metrics
-from pmtrans.training.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 

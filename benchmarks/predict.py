@@ -38,12 +38,12 @@ from pmtrans.inference.export.images import generated_images
 from pmtrans.inference.export.onnx_file import OnnxModel
 from pmtrans.inference.export.write import export_model
 from pmtrans.inference.inputs import PathList, gather
-from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.inference.predict_files import Settings, predict_to_file
 from pmtrans.inference.predictor import load
-from pmtrans.inference.workers import useful_workers
+from pmtrans.machine import useful_workers
 from pmtrans.model import Model
-from pmtrans.training.signals import StopRequest
+from pmtrans.run.model_folder import TrainedModel, save_model
+from pmtrans.signals import StopRequest
 
 
 def write_model(folder: Path, name: str, weights: str, size: int, classes: int = 31) -> Path:

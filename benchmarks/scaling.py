@@ -23,14 +23,14 @@ def worker(given: argparse.Namespace) -> None:
     import torch
 
     from pmtrans.backbones.create import create_backbone
-    from pmtrans.backbones.rows import divided
     from pmtrans.config import TrainConfig
     from pmtrans.data.batch import Batch
     from pmtrans.methods import METHODS, Sizes
     from pmtrans.methods.method import Moment
     from pmtrans.model import Model
-    from pmtrans.processes.accelerator import create_accelerator, prepare
     from pmtrans.processes.group import joined
+    from pmtrans.processes.rows import divided
+    from pmtrans.training.accelerator import create_accelerator, prepare
     from pmtrans.training.players import create_optimiser
     from pmtrans.training.step import Step
 

@@ -14,7 +14,7 @@ import torch
 
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.registry import VALIDATORS
+from pmtrans.selection.validators import VALIDATORS
 from pmtrans.selection.verdict import verdict
 
 

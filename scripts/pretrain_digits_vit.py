@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
 from pmtrans.backbones.digits_vit import weights_path
-from pmtrans.data.glyphs import COUNT, LETTERS, render_letters
+from pmtrans.data.demo.glyphs import COUNT, LETTERS, render_letters
 
 
 def images_from(grids: NDArray[np.uint8]) -> Tensor:

@@ -11,12 +11,13 @@ import timm.data
 import torch
 
 from pmtrans.backbones.create import create_backbone
-from pmtrans.config import BackboneConfig, load_config
+from pmtrans.config import BackboneConfig
 from pmtrans.data.batch import Batch
 from pmtrans.data.transforms import preprocessing_for
-from pmtrans.inference.model_folder import TrainedModel, save_model
 from pmtrans.model import Model
-from pmtrans.training.progress import Reporter
+from pmtrans.progress import Reporter
+from pmtrans.run.model_folder import TrainedModel, save_model
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 from tiny_data import TINY, write_domain
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pmtrans.config import Config
-from pmtrans.data.digits import write_digits
+from pmtrans.data.demo.digits import write_digits
 from pmtrans.demo import demo_config
 
 SHORT: dict[str, Any] = {  # one evaluation: to choose an early one is to avoid the worst of the harm

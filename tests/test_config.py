@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pmtrans.config import load_config
 from pmtrans.errors import ConfigError
+from pmtrans.settings import load_config
 
 
 @pytest.mark.parametrize(

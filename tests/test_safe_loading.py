@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from pmtrans.backbones.create import create_backbone
 from pmtrans.backbones.weights import read_state_dict
 from pmtrans.cli import app
-from pmtrans.config import load_config, read_recipe
+from pmtrans.config import read_recipe
 from pmtrans.errors import ConfigError, ModelError, UserError
 from pmtrans.inference.predictor import load
+from pmtrans.settings import load_config
 from pmtrans.training.checkpoint import BrokenCheckpoint, load_snapshot
 
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pmtrans.cli import app, running
-from pmtrans.config import load_config
-from pmtrans.training.progress import Reporter
+from pmtrans.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 from tiny_run import write_images
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pmtrans.config import Config, load_config
+from pmtrans.config import Config
+from pmtrans.progress import Reporter
 from pmtrans.run.metrics import TIMES, read_metrics
-from pmtrans.training.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 SETTINGS: dict[str, Any] = {

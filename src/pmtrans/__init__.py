@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from pmtrans.version import __version__
+
 __all__ = ["__version__", "adapt", "load"]
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from pmtrans.config import load_config
 from pmtrans.inference.predictor import Prediction, Predictor, load
+from pmtrans.progress import Reporter
 from pmtrans.run.summary import Summary
-from pmtrans.training.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 

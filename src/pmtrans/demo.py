@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.backbones.digits_vit import weights_path
-from pmtrans.config import Config, load_config
-from pmtrans.data.digits import write_digits
-from pmtrans.inference.model_folder import load_model
+from pmtrans.config import Config
+from pmtrans.data.demo.digits import write_digits
+from pmtrans.data.domains import read_data
 from pmtrans.methods import METHODS
+from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.metrics import read_metrics
+from pmtrans.run.model_folder import load_model
 from pmtrans.run.summary import Summary
-from pmtrans.training.inputs import read_data
-from pmtrans.training.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 SETTINGS: dict[str, Any] = {

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pmtrans.backbones.blocks import before_block, check_growing_batch, transformer_blocks
+from pmtrans.backbones.before_block import before_block
+from pmtrans.backbones.blocks import check_growing_batch, transformer_blocks
 from pmtrans.backbones.create import create_backbone
 from pmtrans.errors import ModelError
 from pmtrans.model import Model

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pmtrans.backbones.backbone import Backbone
+from pmtrans.backbones.blocks import refuse_undividable, transformer_blocks
 from pmtrans.backbones.class_token import ClassTokenBackbone
 from pmtrans.backbones.create import create_backbone
-from pmtrans.backbones.recompute import checkpoint_blocks, in_pieces, refuse_undividable
+from pmtrans.backbones.recompute import checkpoint_blocks, in_pieces
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ModelError
 from pmtrans.methods import METHODS, Method, Sizes
@@ -83,7 +84,7 @@ def test_recomputed_passes_are_the_kept_one_with_less_memory(family: str, how: s
     expected, kept = encoded(dropping(family))
     backbone = dropping(family)
     if how != "pieces":
-        checkpoint_blocks(backbone)
+        checkpoint_blocks(transformer_blocks(backbone))
     found, kept_now = encoded(backbone, pieces=1 if how == "blocks" else 3)
     assert_same(found, expected)
     assert kept_now < kept / 2
@@ -93,7 +94,7 @@ def test_scores_of_recomputed_blocks_are_taken_once(monkeypatch: pytest.MonkeyPa
     from pmtrans.backbones import class_token
 
     backbone = dropping("vit")
-    checkpoint_blocks(backbone)
+    checkpoint_blocks(transformer_blocks(backbone))
     taken: list[int] = []
     attend = class_token._ClassTokenRow.attend
     monkeypatch.setattr(class_token._ClassTokenRow, "attend", lambda row, call: taken.append(1) or attend(row, call))
@@ -125,7 +126,7 @@ def test_images_that_meet_inside_the_transformer_meet_again(
     batch = batch_for(model)
     again, divided = copy.deepcopy(method), copy.deepcopy(method)
     expected = gradients(method, batch)
-    checkpoint_blocks(again.model.backbone)
+    checkpoint_blocks(transformer_blocks(again.model.backbone))
     assert_same(gradients(again, batch), expected)
     assert_same(gradients(divided, batch, pieces=2), expected)
 

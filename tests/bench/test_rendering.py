@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
+from pmtrans.bench.grids import Cell, Grid, Line
 from pmtrans.bench.rendering import latex, markdown, table_csv
-from pmtrans.bench.tables import Cell, Grid, Line
 
 HOSTILE = Grid(
     title="50% of a|b",

@@ -11,7 +11,7 @@ from rich.console import Console
 from pmtrans.bench.display import Display, RunReporter
 from pmtrans.bench.entry import Settings, parse_entries
 from pmtrans.bench.execute import Outcome
-from pmtrans.bench.plan import Plan, make_plan
+from pmtrans.bench.jobs import Plan, make_plan
 from pmtrans.bench.results import Result
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
 

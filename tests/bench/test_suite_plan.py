@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pmtrans.bench.entry import Entry, Settings, parse_entries
-from pmtrans.bench.plan import Plan, make_plan, open_suite, parse_seeds
+from pmtrans.bench.jobs import Plan, make_plan, open_suite, parse_seeds
 from pmtrans.errors import ConfigError, DataError, RunError
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
 

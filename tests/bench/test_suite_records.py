@@ -11,9 +11,9 @@ import pytest
 
 from pmtrans.bench.ablations import ablation_named
 from pmtrans.bench.entry import Settings, parse_entries
-from pmtrans.bench.plan import Plan, make_plan, slug
-from pmtrans.bench.records import write_records
+from pmtrans.bench.jobs import Plan, make_plan, slug
 from pmtrans.bench.results import Result
+from pmtrans.bench.suite_files import write_records
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from pmtrans.bench.display import Display, RunReporter
 from pmtrans.bench.engine import Engine, Processes, Serial
 from pmtrans.bench.entry import Settings, parse_entries
-from pmtrans.bench.plan import Plan, make_plan, open_suite
+from pmtrans.bench.jobs import Plan, make_plan, open_suite
 from pmtrans.bench.suite import run_suite
 from pmtrans.cli import app
 from tiny_office_home import COMMAND, FLAGS, SETTINGS, write_office_home

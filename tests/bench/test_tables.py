@@ -8,8 +8,8 @@ import math
 
 import pytest
 
+from pmtrans.bench.grids import Cell, Grid, Result, results_csv, tables
 from pmtrans.bench.paper import table
-from pmtrans.bench.tables import Cell, Grid, Result, results_csv, tables
 
 SWIN = "swin_base_patch4_window7_224.ms_in22k"
 VIT = "vit_base_patch16_224.augreg_in21k"

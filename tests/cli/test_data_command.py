@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from pmtrans.bench.benchmarks import BENCHMARKS
 from pmtrans.cli.data import data
-from pmtrans.data.benchmarks import BENCHMARKS
 from pmtrans.errors import DataError
 
 

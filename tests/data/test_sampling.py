@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pmtrans.data.domain import Domain, LabelledDomain
-from pmtrans.data.holdout import sample_domain, split_holdout
+from pmtrans.data.domain import Domain, LabelledDomain, sample_domain, split_holdout
 from pmtrans.data.loader import pair_batches
-from pmtrans.data.order import label_free_order
-from pmtrans.data.read import read_source, read_target
+from pmtrans.data.reading.order import label_free_order
+from pmtrans.data.reading.read import read_source, read_target
 from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
 from pmtrans.data.transforms import Preprocessing, training_transform
 

@@ -90,7 +90,7 @@ def test_every_command_and_snippet_on_the_page_works(
 
 def _with_quick_recipe() -> object:
     """The README's snippet takes the default backbone, whose weights are downloaded: here it is the tiny one."""
-    from pmtrans.config import load_config
+    from pmtrans.settings import load_config
 
     return lambda recipe, overrides, flags: load_config(Path("quick.yaml"), overrides, flags)
 

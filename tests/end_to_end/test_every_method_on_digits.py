@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from few_digits import configure, some
-from pmtrans.data.digits import DIGITS
+from pmtrans.data.demo.digits import DIGITS
 from pmtrans.methods import METHODS
+from pmtrans.progress import Reporter
 from pmtrans.run.metrics import read_metrics
-from pmtrans.training.progress import Reporter
 from pmtrans.training.train import train
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from few_digits import configure, some
-from pmtrans.data.digits import DIGITS
-from pmtrans.training.progress import Reporter
+from pmtrans.data.demo.digits import DIGITS
+from pmtrans.progress import Reporter
 from pmtrans.training.train import train
 
 

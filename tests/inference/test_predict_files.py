@@ -19,7 +19,7 @@ from pmtrans.inference.inputs import PathList, gather
 from pmtrans.inference.output import writer_for
 from pmtrans.inference.predict_files import Settings, predict_to_file, predict_to_stream
 from pmtrans.inference.predictor import Predictor, load
-from pmtrans.training.signals import Interrupted, StopRequest
+from pmtrans.signals import Interrupted, StopRequest
 
 NOTHING = io.BytesIO()
 

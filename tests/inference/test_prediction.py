@@ -14,7 +14,7 @@ from PIL import Image
 import pmtrans
 from pmtrans.errors import ModelError
 from pmtrans.inference.prediction import predictions, unreadable
-from pmtrans.inference.temperature import read_temperature
+from pmtrans.selection.calibration import read_temperature
 
 LOGITS = [[2.0, 0.0, -1.0], [0.1, 0.2, 0.15]]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from pmtrans.config import load_config
+from pmtrans.progress import Reporter
 from pmtrans.run.metrics import read_metrics
-from pmtrans.training.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 from tiny_data import TINY
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pmtrans.labelling.accuracy import Design, measure_designed, measure_plain, wilson
+from pmtrans.labelling.sampled_accuracy import Design, measure_designed, measure_plain, wilson
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 1), (1, 1), (7, 20), (20, 20), (0, 50), (499, 1000)])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pmtrans.cli import app
 from pmtrans.errors import RunError
-from pmtrans.labelling.files import write_folder
+from pmtrans.labelling.worksheet import write_folder
 
 
 def fill(labels: Path, truth: dict[str, str]) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pmtrans.losses.bnm import batch_nuclear_norm_loss
 from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
+from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.prototype_transport import prototype_posterior, prototype_transport_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.special import entr, log_softmax, rel_entr, softmax
 
+from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.distillation import distillation_loss
 from pmtrans.losses.information_maximisation import information_maximisation_loss
 from pmtrans.losses.masked_consistency import masked_consistency_loss
-from pmtrans.losses.mcc import minimum_class_confusion
 from pmtrans.losses.self_refinement import self_refinement_loss
 
 

@@ -16,11 +16,11 @@ from skada.deep._adversarial import DANNLoss, MDDLoss, ModifiedCrossEntropyLoss
 from torch import Tensor, nn
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses.bnm import batch_nuclear_norm_loss
+from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.margin_disparity import margin_disparity
-from pmtrans.losses.mcc import minimum_class_confusion
+from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.sliced_wasserstein import projected_distance, sliced_wasserstein
 from pmtrans.methods import Sizes
 from pmtrans.methods.dann import DANN, DANNOptions
@@ -29,11 +29,11 @@ from pmtrans.methods.method import Method, Moment
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient
 from pmtrans.methods.symnets import domain_confusion, domain_loss, symmetric_entropy
 from pmtrans.model import Model
-from pmtrans.selection.dev import controlled_risk
-from pmtrans.selection.entropy import entropy
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.information_maximisation import information_maximisation
-from pmtrans.selection.snd import snd
+from pmtrans.selection.validators.dev import controlled_risk
+from pmtrans.selection.validators.entropy import entropy
+from pmtrans.selection.validators.information_maximisation import information_maximisation
+from pmtrans.selection.validators.snd import snd
 from pmtrans.training.players import rest
 
 SIZES = Sizes(classes=3, source_images=12, target_images=9)

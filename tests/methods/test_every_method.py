@@ -12,17 +12,19 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from pmtrans.config import Config, load_config
+from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.domains import read_data
 from pmtrans.errors import ModelError
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass, check_players
 from pmtrans.model import Model
+from pmtrans.progress import Reporter
+from pmtrans.settings import load_config
+from pmtrans.signals import Interrupted, StopRequest
+from pmtrans.training.build import build
 from pmtrans.training.checkpoint import checkpoints, load_snapshot
-from pmtrans.training.inputs import build, read_data
 from pmtrans.training.loop import Loop
-from pmtrans.training.progress import Reporter
-from pmtrans.training.signals import Interrupted, StopRequest
 
 SIZES = Sizes(classes=3, source_images=12, target_images=9)
 every_method = pytest.mark.parametrize("name", METHODS)

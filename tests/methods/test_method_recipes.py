@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pmtrans.config import load_config
 from pmtrans.methods import METHODS
+from pmtrans.settings import load_config
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes" / "methods").glob("*.yaml"))
 

@@ -7,8 +7,8 @@ import torch
 
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
+from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.masked_consistency import masked_consistency_loss
-from pmtrans.losses.mcc import minimum_class_confusion
 from pmtrans.methods import Sizes
 from pmtrans.methods.mcc import MCC, MCCOptions
 from pmtrans.methods.method import Moment

@@ -11,9 +11,9 @@ import torch
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.losses.bnm import batch_nuclear_norm_loss
 from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
 from pmtrans.losses.kernels import contrastive_domain_discrepancy, maximum_mean_discrepancy
+from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.prototype_transport import prototype_transport_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.methods import METHODS, Method, Sizes

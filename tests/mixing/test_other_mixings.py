@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from pmtrans.backbones.backbone import Encoding
 from pmtrans.backbones.create import create_backbone
+from pmtrans.backbones.encoding import Encoding
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ModelError
 from pmtrans.methods import Sizes

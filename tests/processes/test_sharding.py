@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from pmtrans.config import load_config
 from pmtrans.errors import ConfigError
 from pmtrans.model import Model
 from pmtrans.processes.group import Processes
-from pmtrans.processes.sharding import apart, clip_gradients, refuse_unshardable
+from pmtrans.processes.sharding import apart, clip_gradients
+from pmtrans.settings import load_config
+from pmtrans.training.accelerator import refuse_unshardable
 
 
 @pytest.mark.parametrize("family", ["vit", "swin"])

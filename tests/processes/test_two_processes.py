@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_run
-from pmtrans.config import load_config
 from pmtrans.methods import METHODS
 from pmtrans.processes.launch import _free_port
+from pmtrans.progress import Reporter
 from pmtrans.run.metrics import TIMES, read_metrics
-from pmtrans.training.progress import Reporter
-from pmtrans.training.signals import Interrupted
+from pmtrans.settings import load_config
+from pmtrans.signals import Interrupted
 from pmtrans.training.train import train
 
 PROGRAM = [sys.executable, "-m", "pmtrans"]

@@ -17,16 +17,17 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from pmtrans.backbones.create import create_backbone
-from pmtrans.config import TrainConfig, load_config
+from pmtrans.config import TrainConfig
 from pmtrans.methods import Sizes
 from pmtrans.methods.method import ClassifierOptions
 from pmtrans.methods.source_only import SourceOnly
 from pmtrans.model import Model
 from pmtrans.processes.group import joined
-from pmtrans.processes.sharding import shard
+from pmtrans.progress import Reporter
+from pmtrans.settings import load_config
+from pmtrans.signals import Interrupted
+from pmtrans.training.accelerator import shard
 from pmtrans.training.players import create_optimiser
-from pmtrans.training.progress import Reporter
-from pmtrans.training.signals import Interrupted
 from pmtrans.training.train import train
 
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from pmtrans.config import load_config
+from pmtrans.files import write_json
 from pmtrans.report.material import read_material
 from pmtrans.report.page import render_report
-from pmtrans.run.files import write_json
-from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.judge import write_evidence
+from pmtrans.selection.evidence import Evidence, write_evidence
+from pmtrans.settings import load_config
 
 
 @pytest.fixture(scope="session")

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pmtrans.config import load_config
 from pmtrans.errors import RunError
+from pmtrans.files import write_json
+from pmtrans.progress import Reporter
 from pmtrans.report.comparison import write_comparison
 from pmtrans.report.material import read_material
 from pmtrans.report.page import render_report, write_report
 from pmtrans.report.sections.cautions import cautions
 from pmtrans.report.sections.curves import training
 from pmtrans.report.sections.headline import headline
-from pmtrans.run.files import write_json
-from pmtrans.selection.judge import read_evidence
-from pmtrans.training.progress import Reporter
+from pmtrans.selection.evidence import read_evidence
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 

@@ -8,7 +8,7 @@ import pytest
 from pmtrans.config import Config
 from pmtrans.errors import RunError
 from pmtrans.run.folder import RunFolder, claim
-from pmtrans.run.made_with import describe_run, refuse_differences
+from pmtrans.run.provenance import describe_run, refuse_differences
 
 DATA = {"source": {"images": 3, "names": "a"}, "target": {"images": 4, "names": "b"}}
 

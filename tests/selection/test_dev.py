@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pmtrans.errors import UserError
-from pmtrans.selection.dev import controlled_risk, density_ratio, dev
+from pmtrans.selection.validators.dev import controlled_risk, density_ratio, dev
 
 
 def test_dev_is_the_controlled_risk_of_weighted_cross_entropies(made_up):

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from pmtrans.config import load_config
+from pmtrans.progress import Reporter
 from pmtrans.run.metrics import TIMES, read_metrics
-from pmtrans.training.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 

@@ -10,15 +10,15 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_mutual_info_score
 
-from pmtrans.selection.bnm import bnm
-from pmtrans.selection.class_ami import class_ami
-from pmtrans.selection.entropy import entropy
-from pmtrans.selection.information_maximisation import information_maximisation
-from pmtrans.selection.registry import VALIDATORS, score_all
-from pmtrans.selection.reverse import reverse
-from pmtrans.selection.snd import snd
-from pmtrans.selection.softmax_correlation import softmax_correlation
-from pmtrans.selection.source_accuracy import source_accuracy
+from pmtrans.selection.validators import VALIDATORS, score_all
+from pmtrans.selection.validators.bnm import bnm
+from pmtrans.selection.validators.class_ami import class_ami
+from pmtrans.selection.validators.entropy import entropy
+from pmtrans.selection.validators.information_maximisation import information_maximisation
+from pmtrans.selection.validators.reverse import reverse
+from pmtrans.selection.validators.snd import snd
+from pmtrans.selection.validators.softmax_correlation import softmax_correlation
+from pmtrans.selection.validators.source_accuracy import source_accuracy
 
 CHUNKED = [entropy, information_maximisation, bnm, softmax_correlation, snd]
 

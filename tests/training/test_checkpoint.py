@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from pmtrans.errors import RunError
+from pmtrans.signals import Interrupted
 from pmtrans.training.checkpoint import (
+    Saver,
     Snapshot,
     checkpoints,
     load_snapshot,
@@ -16,8 +18,6 @@ from pmtrans.training.checkpoint import (
     save_snapshot,
     take_snapshot,
 )
-from pmtrans.training.saver import Saver
-from pmtrans.training.signals import Interrupted
 
 
 def snapshot(step: int, floats: int = 10) -> Snapshot:

@@ -9,7 +9,7 @@ import torch
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
 from pmtrans.errors import TrainingError
-from pmtrans.training.failure import stop_if_not_finite
+from pmtrans.training.failures import stop_if_not_finite
 
 BATCH = Batch(torch.zeros(2, 3, 4, 4), torch.tensor([0, 1]), torch.tensor([2, 0]), torch.zeros(2, 3, 4, 4), torch.tensor([1, 0]))  # fmt: skip  # noqa: E501
 DOMAINS = (Domain(Path("s"), ("s0", "s1", "s2")), Domain(Path("t"), ("t0", "t1")))

@@ -11,13 +11,14 @@ from accelerate import Accelerator
 
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.domains import read_data
 from pmtrans.evaluation import passes as domain_passes
 from pmtrans.processes.group import Processes
+from pmtrans.progress import Reporter
 from pmtrans.training import passes as training_passes
+from pmtrans.training.build import build
 from pmtrans.training.feed import Feed
-from pmtrans.training.inputs import build, read_data
 from pmtrans.training.passes import Passes
-from pmtrans.training.progress import Reporter
 
 
 def parts_of(config: Config) -> tuple[Passes, Feed]:

@@ -11,9 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 from hostile_images import make_hostile_folder
 
-from pmtrans.config import load_config
 from pmtrans.errors import DataError
-from pmtrans.training.progress import Reporter
+from pmtrans.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pmtrans.config import load_config
 from pmtrans.errors import ConfigError
 from pmtrans.run.metrics import MetricsLog, read_metrics
-from pmtrans.training.loggers import open_loggers, refuse_missing, run_name
+from pmtrans.settings import load_config
+from pmtrans.training.records import open_loggers, refuse_missing, run_name
 
 
 def write_three(folder: Path, name: str, warnings: list[str]) -> None:

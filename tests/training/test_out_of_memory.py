@@ -12,7 +12,7 @@ import torch
 from pmtrans.config import Config
 from pmtrans.errors import TrainingError, is_out_of_memory
 from pmtrans.training.checkpoint import checkpoints
-from pmtrans.training.out_of_memory import OutOfMemory, explained_memory
+from pmtrans.training.failures import OutOfMemory, explained_memory
 from pmtrans.training.train import train
 from tiny_run import Witness, assert_same_run, once_saved
 

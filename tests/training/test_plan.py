@@ -10,10 +10,10 @@ import torch
 from pmtrans.cli import main
 from pmtrans.cli.plan_table import amount, duration
 from pmtrans.config import Config
-from pmtrans.training import rehearsal
-from pmtrans.training.memory import forget_peak, obtainable_memory, peak_memory, used_memory
-from pmtrans.training.plan import make_plan
-from pmtrans.training.progress import Reporter
+from pmtrans.machine import forget_peak, obtainable_memory, peak_memory, used_memory
+from pmtrans.progress import Reporter
+from pmtrans.training.dry_run import rehearsal
+from pmtrans.training.dry_run.plan import make_plan
 
 Configure = Callable[..., Config]
 CPU = torch.device("cpu")

@@ -10,8 +10,7 @@ from pmtrans.methods import Sizes
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.model import Model
-from pmtrans.training.players import create_optimiser, set_learning_rates
-from pmtrans.training.schedule import learning_rate_factor
+from pmtrans.training.players import create_optimiser, learning_rate_factor, set_learning_rates
 
 
 def test_each_player_has_its_rate_its_direction_and_its_decay(tiny: Callable[..., Model]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pmtrans.config import Config
 from pmtrans.errors import RunError
-from pmtrans.run.lock import run_lock
+from pmtrans.files import run_lock
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.train import train
 from tiny_run import Crash, Witness, assert_same_run, crash

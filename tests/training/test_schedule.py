@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pmtrans.config import TrainConfig
-from pmtrans.training.schedule import count_steps
+from pmtrans.data.sampling import count_steps
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ from accelerate import Accelerator
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from pmtrans.config import TrainConfig, load_config
+from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.methods.method import Moment
 from pmtrans.model import Model
-from pmtrans.training.compiled import compiled, refuse_without_compiler
+from pmtrans.settings import load_config
+from pmtrans.training.accelerator import compiled, refuse_without_compiler
 from pmtrans.training.players import create_optimiser
 from pmtrans.training.step import Step, joined
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pmtrans.config import load_config
 from pmtrans.errors import DataError, RunError
-from pmtrans.training.progress import Reporter
+from pmtrans.progress import Reporter
+from pmtrans.settings import load_config
 from pmtrans.training.train import train
 
 QUIET = Reporter(quiet=True)

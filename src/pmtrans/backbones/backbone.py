@@ -10,51 +10,18 @@ Shapes: B images, N patches, D width of the patch embedding, F width of the feat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pmtrans.backbones.encoding import Encoding
 from pmtrans.backbones.recompute import encode_in_pieces
-from pmtrans.backbones.rows import division, undivided
+from pmtrans.processes.rows import division, undivided
 
 Head = Callable[[Tensor], Tensor]
-
-
-@dataclass
-class Encoding:
-    """What comes out of the transformer for one batch of token sequences."""
-
-    features_BF: Tensor
-    attention_BN: Tensor | None = None  # class-token backbones: scores of the leading rows asked for
-    last_attention_BN: Tensor | None = None  # the same, of the last layer alone
-    tokens_BPF: Tensor | None = None  # pooled backbones: the final tokens as the head would see each
-
-    @classmethod
-    def join(cls, parts: Sequence[Encoding]) -> Encoding:
-        """The rows of all parts in one; the parts that were scored come first."""
-        columns = []
-        for name in ("features_BF", "attention_BN", "last_attention_BN", "tokens_BPF"):
-            rows = [value for part in parts if (value := getattr(part, name)) is not None]
-            columns.append(torch.cat(rows) if rows else None)
-        assert columns[0] is not None
-        return cls(columns[0], *columns[1:])
-
-    def split(self, size: int) -> list[Encoding]:
-        """Cut into encodings of ``size`` rows; rows beyond those scored have no attention."""
-        pieces = []
-        for start in range(0, len(self.features_BF), size):
-            rows = slice(start, start + size)
-            optional = (self.attention_BN, self.last_attention_BN, self.tokens_BPF)
-            pieces.append(Encoding(self.features_BF[rows], *(_piece(value, rows) for value in optional)))
-        return pieces
-
-
-def _piece(value: Tensor | None, rows: slice) -> Tensor | None:
-    return value[rows] if value is not None and rows.start < len(value) else None
 
 
 class _Passthrough(nn.Module):
@@ -176,3 +143,8 @@ class Backbone(nn.Module, ABC):
         stem = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         self.stem.load_state_dict(stem)
         self.trunk.load_state_dict({name: value for name, value in state.items() if not name.startswith(prefix)})
+
+
+def backbones_in(module: nn.Module) -> list[Backbone]:
+    """All backbones of a method: most have one, some a second or a teacher."""
+    return [part for part in module.modules() if isinstance(part, Backbone)]

@@ -1,22 +1,16 @@
-"""The blocks of any timm transformer in order, and a way to change what enters one of them."""
+"""The blocks of any timm transformer in order, and what they must allow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from pmtrans.backbones.backbone import Backbone
+from pmtrans.backbones.before_block import before_block
 from pmtrans.errors import ModelError
-
-if TYPE_CHECKING:
-    from pmtrans.backbones.backbone import Backbone
-
-_changed = 0  # how many changes are in force
-
-Change = Callable[[Tensor], Tensor]  # hidden states, images first, in the layout of the family -> the same
 
 
 def transformer_blocks(backbone: Backbone) -> list[nn.Module]:
@@ -26,24 +20,6 @@ def transformer_blocks(backbone: Backbone) -> list[nn.Module]:
         if isinstance(stages, (nn.ModuleList, nn.Sequential)) and len(stages):
             return [block for stage in stages for block in getattr(stage, "blocks", [stage])]
     raise ModelError(f"Backbone {backbone.name!r} has no blocks in a row that could be entered: take a ViT or Swin.")
-
-
-@contextmanager
-def before_block(block: nn.Module, change: Change) -> Iterator[None]:
-    """While it lasts, ``change`` acts on the hidden states that enter ``block``; it may add images to the batch."""
-    global _changed
-    hook = block.register_forward_pre_hook(lambda _, inputs: (change(inputs[0]), *inputs[1:]))
-    _changed += 1
-    try:
-        yield
-    finally:
-        _changed -= 1
-        hook.remove()
-
-
-def couples_rows() -> bool:
-    """Whether hidden states are changed on their way: a change sees the whole batch, so it must not be divided."""
-    return _changed > 0
 
 
 @torch.no_grad()
@@ -61,3 +37,13 @@ def check_growing_batch(backbone: Backbone) -> None:
     backbone.train(was_training)
     if not grown:
         raise ModelError(f"Backbone {backbone.name!r} keeps its batch fixed from block to block: take a ViT or Swin.")
+
+
+def refuse_undividable(backbones: Iterable[Backbone]) -> None:
+    """Batch normalisation sees the rows of a piece only: the result would not be that of the whole batch."""
+    for backbone in backbones:
+        if any(isinstance(module, _BatchNorm) for module in backbone.trunk.modules()):
+            raise ModelError(
+                f"Backbone {backbone.name!r} has batch normalisation, so its batch cannot be divided without a "
+                "change: take train.accumulation=plain."
+            )

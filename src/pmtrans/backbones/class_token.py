@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pmtrans.backbones.attention import AttentionCall, InsideAttention
-from pmtrans.backbones.backbone import Backbone, Encoding, Head
+from pmtrans.backbones.backbone import Backbone, Head
+from pmtrans.backbones.encoding import Encoding
 
 
 class _ClassTokenRow(InsideAttention):

@@ -13,8 +13,8 @@ from torch import nn
 from pmtrans.backbones import digits_vit  # noqa: F401  (registers the demo's transformer with timm)
 from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.class_token import ClassTokenBackbone
+from pmtrans.backbones.drop_path import draw_for_whole_batches
 from pmtrans.backbones.pooled import PooledBackbone
-from pmtrans.backbones.rows import draw_for_whole_batches
 from pmtrans.backbones.weights import load_weights
 from pmtrans.errors import ModelError, is_out_of_memory, nearest, one_line
 

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pmtrans.backbones.backbone import Backbone, Encoding, Head
+from pmtrans.backbones.backbone import Backbone, Head
+from pmtrans.backbones.encoding import Encoding
 
 
 class PooledBackbone(Backbone):

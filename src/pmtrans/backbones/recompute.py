@@ -13,32 +13,28 @@ import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
-from pmtrans.backbones.blocks import couples_rows, transformer_blocks
-from pmtrans.backbones.rows import Division, Piece, divided_as, division, piece
-from pmtrans.errors import ModelError
+from pmtrans.backbones.before_block import couples_rows
+from pmtrans.backbones.encoding import Encoding
+from pmtrans.processes.rows import Division, Piece, divided_as, division, piece
 
-if TYPE_CHECKING:
-    from pmtrans.backbones.backbone import Backbone, Encoding
-
-Encode = Callable[[Tensor, int], "Encoding"]
+Encode = Callable[[Tensor, int], Encoding]
 
 _pieces = 1
 
 
-def checkpoint_blocks(backbone: Backbone) -> None:
+def checkpoint_blocks(blocks: Iterable[nn.Module]) -> None:
     """From now on the inside of every block is computed again in the backward pass.
 
     A block's ``forward`` is wrapped, not its call: what hooks do with its inputs stays outside and is done once.
     """
-    for block in transformer_blocks(backbone):
+    for block in blocks:
         setattr(block, "forward", functools.partial(_again_in_backward, block.forward))  # noqa: B010
 
 
@@ -84,16 +80,6 @@ def in_pieces(pieces: int) -> Iterator[None]:
         _pieces = before
 
 
-def refuse_undividable(backbones: Iterable[Backbone]) -> None:
-    """Batch normalisation sees the rows of a piece only: the result would not be that of the whole batch."""
-    for backbone in backbones:
-        if any(isinstance(module, _BatchNorm) for module in backbone.trunk.modules()):
-            raise ModelError(
-                f"Backbone {backbone.name!r} has batch normalisation, so its batch cannot be divided without a "
-                "change: take train.accumulation=plain."
-            )
-
-
 def encode_in_pieces(encode: Encode, tokens_BND: Tensor, scored: int) -> Encoding:
     """``encode`` of all rows, piece by piece inside ``in_pieces``.
 
@@ -118,10 +104,3 @@ def _encode_piece(encode: Encode, tokens: Tensor, scored: int, shared: Division 
 
 def _answered() -> bool:
     return any(getattr(mode, "changes_results", False) for mode in _get_current_function_mode_stack())
-
-
-def backbones_in(module: nn.Module) -> list[Backbone]:
-    """All backbones of a method: most have one, some a second or a teacher."""
-    from pmtrans.backbones.backbone import Backbone  # it reads this file
-
-    return [part for part in module.modules() if isinstance(part, Backbone)]

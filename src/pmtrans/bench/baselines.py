@@ -7,11 +7,12 @@ from pathlib import Path
 
 import yaml
 
-from pmtrans.config import Config, validate
+from pmtrans.config import Config
 from pmtrans.errors import UserError
 from pmtrans.methods import METHODS
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.made_with import MAY_CHANGE, flatten
+from pmtrans.run.provenance import MAY_CHANGE, flatten
+from pmtrans.settings import validate
 from pmtrans.training.train import baseline_switches
 
 

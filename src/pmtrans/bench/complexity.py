@@ -119,8 +119,8 @@ def write_complexity(out: Path, measured: Measured) -> list[Path]:
     """``complexity.md``, ``.csv``, ``.png`` and ``.svg``."""
     from matplotlib.figure import Figure
 
+    from pmtrans.files import write_text
     from pmtrans.report.run_figures import save_figure
-    from pmtrans.run.files import write_text
 
     write_text(out / "complexity.md", table(measured))
     write_text(out / "complexity.csv", csv(measured))

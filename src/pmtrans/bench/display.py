@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pmtrans.bench.execute import Outcome
-from pmtrans.bench.plan import Job, Plan
+from pmtrans.bench.jobs import Job, Plan
 from pmtrans.bench.results import Result
 from pmtrans.errors import one_line
-from pmtrans.training.progress import Reporter
+from pmtrans.progress import Reporter
 
 
 class Display:

@@ -12,9 +12,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from pmtrans.bench.execute import Outcome, execute
-from pmtrans.bench.plan import Job
-from pmtrans.training.progress import Reporter
-from pmtrans.training.signals import Interrupted
+from pmtrans.bench.jobs import Job
+from pmtrans.progress import Reporter
+from pmtrans.signals import Interrupted
 
 
 class Engine(Protocol):

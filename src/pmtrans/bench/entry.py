@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pmtrans.config import Config, load_config, read_recipe
+from pmtrans.config import Config, read_recipe
 from pmtrans.errors import ConfigError, one_line
+from pmtrans.settings import load_config
 
 SHARED = ("head", "label_smoothing")  # switches of a recipe's method that every other method takes over
 _OWN = {

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from pmtrans.bench.baselines import find_baseline
-from pmtrans.bench.plan import Job
+from pmtrans.bench.jobs import Job
 from pmtrans.bench.results import Result
 from pmtrans.errors import RunError, TrainingError, UserError, one_line
-from pmtrans.run.files import read_json, write_json, write_text
+from pmtrans.files import read_json, run_lock, write_json, write_text
+from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.lock import run_lock
 from pmtrans.run.summary import Summary
-from pmtrans.training.progress import Reporter
 from pmtrans.training.train import train
 
 RESULT, FAILURE = "result.json", "failure.txt"
@@ -79,7 +78,7 @@ def _measure(job: Job) -> tuple[float, float]:
     """Accuracy of the chosen model on images that it was not adapted to: overall, and the mean of classes."""
     import torch
 
-    from pmtrans.data.read import read_target
+    from pmtrans.data.reading.read import read_target
     from pmtrans.evaluation.accuracy import measure_accuracy
     from pmtrans.evaluation.passes import run_pass
     from pmtrans.inference.predictor import load

@@ -12,7 +12,7 @@ from typing import Any
 
 from pmtrans.bench.engine import work
 from pmtrans.bench.execute import Outcome
-from pmtrans.bench.plan import Job
+from pmtrans.bench.jobs import Job
 from pmtrans.errors import ConfigError, one_line
 
 RETRIES = 3

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Sequence
 
-from pmtrans.bench.tables import Cell, Grid
+from pmtrans.bench.grids import Cell, Grid
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -8,10 +8,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pmtrans.bench.display import Display
 from pmtrans.bench.engine import Engine
 from pmtrans.bench.execute import Outcome, fail, read_result
-from pmtrans.bench.plan import Job, Plan
-from pmtrans.bench.records import write_records
+from pmtrans.bench.jobs import Job, Plan
+from pmtrans.bench.suite_files import write_records
 from pmtrans.errors import one_line
-from pmtrans.training.signals import Interrupted, StopRequest, stop_on_signals
+from pmtrans.signals import Interrupted, StopRequest, stop_on_signals
 
 TRIES = 3  # of a run whose worker process is killed: it may be the run that eats the memory
 

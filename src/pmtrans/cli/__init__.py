@@ -35,7 +35,7 @@ app.add_typer(bench)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from pmtrans import __version__
+        from pmtrans.version import __version__
 
         typer.echo(f"pmtrans {__version__}")
         raise typer.Exit

@@ -88,7 +88,7 @@ def run(
     from pmtrans.bench.display import Display, RunReporter
     from pmtrans.bench.engine import Engine, Processes, Serial
     from pmtrans.bench.entry import Settings, parse_entries
-    from pmtrans.bench.plan import make_plan, open_suite, parse_seeds
+    from pmtrans.bench.jobs import make_plan, open_suite, parse_seeds
     from pmtrans.bench.suite import run_suite
     from pmtrans.cli.running import interruptible
     from pmtrans.errors import ConfigError
@@ -130,7 +130,7 @@ def run(
         failed = run_suite(plan, runner, display)
     typer.echo((plan.out / "table.md").read_text(encoding="utf-8"), nl=False)
     if figures:
-        from pmtrans.bench.figures import draw_figures
+        from pmtrans.bench.paper_figures import draw_figures
 
         draw_figures([plan.out], plan.out / "figures", display.say, tasks=[job.task for job in plan.jobs])
     if failed:
@@ -154,7 +154,7 @@ def draw(
 
         pmtrans bench figures --runs runs/swin --runs runs/deit --out figures
     """
-    from pmtrans.bench.figures import draw_figures
+    from pmtrans.bench.paper_figures import draw_figures
     from pmtrans.errors import ConfigError
 
     suites = [*(runs or []), *(more or [])]

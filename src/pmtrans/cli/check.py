@@ -39,9 +39,9 @@ def check(
 
     Example: pmtrans check --source office31/amazon --target office31/webcam
     """
-    from pmtrans.data.check import check_domains
-    from pmtrans.data.read import read_source, read_target
-    from pmtrans.data.rows import MalformedLines
+    from pmtrans.data.checking.check import check_domains
+    from pmtrans.data.reading.listing import MalformedLines
+    from pmtrans.data.reading.read import read_source, read_target
     from pmtrans.errors import one_line
 
     columns = {"path_column": path_column, "label_column": label_column}
@@ -54,7 +54,7 @@ def check(
         raise typer.Exit(1) from None
     features = None
     if backbone is not None:
-        from pmtrans.evaluation.features import backbone_features
+        from pmtrans.evaluation.passes import backbone_features
 
         features = backbone_features(backbone, weights, image_size)
     report = check_domains(
@@ -67,7 +67,7 @@ def check(
     else:
         from rich.console import Console
 
-        from pmtrans.data.check_text import print_report
+        from pmtrans.data.checking.text import print_report
 
         print_report(report, Console(), examples)
     if not report.is_readable:

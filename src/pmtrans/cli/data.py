@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pmtrans.data.benchmark_copy import BenchmarkCopy
-    from pmtrans.data.benchmarks import Benchmark
+    from pmtrans.bench.benchmark_copy import BenchmarkCopy
+    from pmtrans.bench.benchmarks import Benchmark
 
 
 def data(
@@ -25,8 +25,8 @@ def data(
 
     Example: pmtrans data office-31 datasets/office31
     """
-    from pmtrans.data.benchmark_copy import find_benchmark
-    from pmtrans.data.benchmarks import BENCHMARKS, benchmark_named
+    from pmtrans.bench.benchmark_copy import find_benchmark
+    from pmtrans.bench.benchmarks import BENCHMARKS, benchmark_named
 
     if name is None:
         for benchmark in BENCHMARKS.values():

@@ -31,7 +31,7 @@ def demo(
     """
     from pmtrans.cli.running import interruptible, show_summary
     from pmtrans.demo import run_demo
-    from pmtrans.training.progress import Reporter
+    from pmtrans.progress import Reporter
 
     with interruptible(out):
         summary = run_demo(out, seed, method, overrides or [], Reporter(quiet), overwrite)

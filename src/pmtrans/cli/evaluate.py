@@ -29,12 +29,12 @@ def evaluate(
     import json as encoder
     from dataclasses import asdict
 
-    from pmtrans.data.read import read_target
+    from pmtrans.data.reading.read import read_target
     from pmtrans.errors import DataError, one_line
     from pmtrans.evaluation.accuracy import measure_accuracy
     from pmtrans.evaluation.passes import run_pass
     from pmtrans.inference.predictor import load
-    from pmtrans.labelling.design import measure_labelled
+    from pmtrans.labelling.sampled_accuracy import measure_labelled
 
     predictor = load(run)
     target = read_target(data, predictor.classes, root=root)

@@ -27,7 +27,7 @@ def label_these(
     """
     from pmtrans.errors import RunError, one_line
     from pmtrans.labelling.choice import pick_images
-    from pmtrans.labelling.files import write_folder
+    from pmtrans.labelling.worksheet import write_folder
     from pmtrans.report.material import read_material
 
     material = read_material(run)

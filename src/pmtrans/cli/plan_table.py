@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pmtrans.errors import one_line
-from pmtrans.training.plan import Plan
+from pmtrans.training.dry_run.plan import Plan
 
 
 def show_plan(plan: Plan) -> None:

@@ -48,8 +48,8 @@ def predict(
     from pmtrans.inference.output import writer_for
     from pmtrans.inference.predict_files import Settings, predict_to_file, predict_to_stream
     from pmtrans.inference.predictor import load, model_folder
-    from pmtrans.inference.workers import useful_workers
-    from pmtrans.training.signals import stop_on_signals
+    from pmtrans.machine import useful_workers
+    from pmtrans.signals import stop_on_signals
 
     to_stdout = out == "-"
     if not to_stdout:
@@ -90,7 +90,7 @@ def _standard_output() -> Iterator[IO[str]]:
     import io
     import os
 
-    from pmtrans.training.signals import Interrupted
+    from pmtrans.signals import Interrupted
 
     with io.TextIOWrapper(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), "utf-8", "surrogateescape", newline="") as text:
         try:

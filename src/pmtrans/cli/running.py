@@ -13,7 +13,7 @@ import typer
 from pmtrans.errors import one_line
 from pmtrans.processes.environment import is_main
 from pmtrans.run.summary import Summary
-from pmtrans.training.signals import Interrupted
+from pmtrans.signals import Interrupted
 
 
 @contextmanager

@@ -76,8 +76,8 @@ def train(
         pmtrans train --source photos/shop --target photos/phone --out runs/phone
     """
     from pmtrans.cli.running import interruptible, show_summary
-    from pmtrans.config import load_config
     from pmtrans.processes.environment import is_main, is_started
+    from pmtrans.settings import load_config
 
     flags = {
         "data.source": source, "data.target": target, "data.root": root, "data.cache": cache,
@@ -87,8 +87,8 @@ def train(
     config = load_config(recipe, overrides or [], flags)
     if dry_run:
         from pmtrans.cli.plan_table import show_plan
-        from pmtrans.training.plan import make_plan
-        from pmtrans.training.progress import Reporter
+        from pmtrans.progress import Reporter
+        from pmtrans.training.dry_run.plan import make_plan
 
         plan = make_plan(config, Reporter(quiet))
         if is_main():
@@ -98,7 +98,7 @@ def train(
         from pmtrans.processes.launch import launch
 
         raise typer.Exit(launch(sys.argv[1:], processes))
-    from pmtrans.training.progress import Reporter
+    from pmtrans.progress import Reporter
     from pmtrans.training.train import train as run_training
 
     with interruptible(out):

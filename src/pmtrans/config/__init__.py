@@ -1,6 +1,5 @@
 """One typed tree for everything that a run depends on: YAML recipe, then flags, then ``section.key=value``."""
 
-from pmtrans.config.load import load_config, validate
 from pmtrans.config.recipes import packaged_recipes, read_recipe
 from pmtrans.config.sections import BackboneConfig, Config, DataConfig, SelectionConfig, TrainConfig
 
@@ -10,8 +9,6 @@ __all__ = [
     "DataConfig",
     "SelectionConfig",
     "TrainConfig",
-    "load_config",
     "packaged_recipes",
     "read_recipe",
-    "validate",
 ]

@@ -1,4 +1,4 @@
-"""From a recipe, flags and overrides to a configuration; the first mistake is named in one line.
+"""From a recipe, flags and overrides to a tree of settings, and from a tree to a typed section.
 
 Unknown keys are refused with the nearest known one, values of a wrong type with the key's full name.
 """
@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from pmtrans.config.recipes import read_recipe
-from pmtrans.config.sections import Config
 from pmtrans.errors import ConfigError, nearest, one_line
 
+Checked = TypeVar("Checked", bound=BaseModel)
 
-def load_config(
+
+def load_tree(
     recipe: Path | None = None, overrides: Iterable[str] = (), flags: dict[str, Any] | None = None
-) -> Config:
+) -> dict[str, Any]:
     """Recipe, then flags (dotted names, None: not given), then overrides ``section.key=value``; later ones win."""
     tree = read_recipe(recipe) if recipe is not None else {}
     for key, value in (flags or {}).items():
@@ -33,28 +34,15 @@ def load_config(
             _put(tree, key.strip(), yaml.safe_load(text))
         except yaml.YAMLError:
             raise ConfigError(f"Override {one_line(override)!r}: the value is not valid YAML.") from None
-    return validate(tree)
+    return tree
 
 
-def validate(tree: dict[str, Any]) -> Config:
-    """A configuration, its method's switches filled in; the first mistake is named in one line."""
-    from pmtrans.methods import METHODS  # here: other mistakes should not wait for torch
-
+def checked(model: type[Checked], tree: dict[str, Any], prefix: str = "") -> Checked:
+    """The tree as a ``model``; the first mistake is named in one line, its key after ``prefix``."""
     try:
-        config = Config.model_validate(tree)
+        return model.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_explain(error, Config, "")) from None
-    switches = dict(config.method)
-    name = switches.pop("name", "pmtrans")
-    if name not in METHODS:
-        raise ConfigError(
-            f"Unknown method {one_line(name)!r}.{nearest(str(name), METHODS)} Known: {', '.join(METHODS)}."
-        )
-    try:
-        options = METHODS[name].options.model_validate(switches)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, METHODS[name].options, "method.")) from None
-    return config.model_copy(update={"method": {"name": name, **options.model_dump(mode="json")}})
+        raise ConfigError(_explain(error, model, prefix)) from None
 
 
 def _put(tree: dict[str, Any], key: str, value: Any) -> None:

@@ -13,6 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from pmtrans.config import TrainConfig
+
 
 def random_seed(*key: int | str) -> int:
     """A 63-bit seed that depends on every part of the key and on nothing else."""
@@ -111,3 +113,9 @@ class Share:
 def steps_per_epoch(source_images: int, target_images: int, pairs_per_step: int) -> int:
     """The longer domain defines an epoch; the shorter is iterated again."""
     return max(1, max(source_images, target_images) // pairs_per_step)
+
+
+def count_steps(config: TrainConfig, source_images: int, target_images: int, batch_size: int) -> tuple[int, int]:
+    """(all steps, steps of an epoch)."""
+    epoch = config.epoch_steps or steps_per_epoch(source_images, target_images, batch_size * config.accumulate)
+    return min(config.epochs * epoch, config.max_steps or config.epochs * epoch), epoch

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from pmtrans.data.read import Target
+from pmtrans.data.reading.read import Target
 from pmtrans.evaluation.accuracy import measure_accuracy
 from pmtrans.evaluation.passes import Pass
 

@@ -1,4 +1,7 @@
-"""One pass over images under the evaluation transform: features and logits of each, in order."""
+"""One pass over images under the evaluation transform: features and logits of each, in order.
+
+Features of a bare backbone, before any training: what ``check`` measures the gap between two domains on.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
+import timm.data
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pmtrans.backbones.create import create_backbone
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.loader import image_batches, unreadable
-from pmtrans.data.transforms import Preprocessing
+from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.errors import TrainingError
 from pmtrans.model import Model
 
@@ -52,3 +59,15 @@ def run_pass(
         done += len(images)
     model.train(was_training)
     return Pass(features_MF, logits_MK)
+
+
+def backbone_features(name: str, weights: str, image_size: int) -> Callable[[list[str]], NDArray[np.floating]]:
+    """A function from image paths to their features."""
+    model = Model(create_backbone(name, weights, image_size), classes=2)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    preprocessing = preprocessing_for(timm.data.resolve_data_config({}, model=model.backbone.trunk), image_size, 0.875)
+
+    def features(paths: list[str]) -> NDArray[np.floating]:
+        return run_pass(model, paths, preprocessing, batch_size=64, workers=2).features_MF.cpu().numpy()
+
+    return features

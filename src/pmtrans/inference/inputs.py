@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, overload
 
-from pmtrans.data.folders import list_images
 from pmtrans.data.image import is_image_name
-from pmtrans.data.lists import read_list
-from pmtrans.data.locate import locate
-from pmtrans.data.read import LIST_SUFFIXES, TABLE_SUFFIXES
-from pmtrans.data.tables import read_table
+from pmtrans.data.reading.folders import list_images
+from pmtrans.data.reading.locate import locate
+from pmtrans.data.reading.read import LIST_SUFFIXES, TABLE_SUFFIXES
+from pmtrans.data.reading.tables import read_list, read_table
 from pmtrans.errors import DataError, one_line
 
 

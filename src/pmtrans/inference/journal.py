@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.run.files import write_json
-from pmtrans.run.lock import run_lock
+from pmtrans.files import run_lock, write_json
 
 Row = dict[str, Any]
 

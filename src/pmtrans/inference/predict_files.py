@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import IO
 
 from pmtrans.errors import RunError, one_line
+from pmtrans.files import write_atomically
 from pmtrans.inference.inputs import PathList
 from pmtrans.inference.journal import identity_of, open_journal
 from pmtrans.inference.output import CsvWriter, as_row, columns, writer_for
 from pmtrans.inference.prediction import Prediction
 from pmtrans.inference.predictor import Predictor
-from pmtrans.run.files import write_atomically
-from pmtrans.training.signals import StopRequest
+from pmtrans.signals import StopRequest
 
 Advance = Callable[[int], None]
 

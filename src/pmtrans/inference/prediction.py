@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.errors import one_line
-from pmtrans.inference.temperature import calibrated_probabilities
+from pmtrans.selection.calibration import calibrated_probabilities
 
 
 @dataclass(frozen=True)

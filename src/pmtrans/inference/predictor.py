@@ -13,8 +13,8 @@ from torch import Tensor
 from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
 from pmtrans.errors import ModelError, RunError, one_line
-from pmtrans.inference.model_folder import TrainedModel, load_model
 from pmtrans.inference.prediction import Prediction, in_order, predictions
+from pmtrans.run.model_folder import TrainedModel, load_model
 
 __all__ = ["Prediction", "Predictor", "load", "model_folder"]
 

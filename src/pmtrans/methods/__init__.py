@@ -22,6 +22,7 @@ from pmtrans.methods.method import Method, Options, Sizes
 from pmtrans.methods.mic import MIC, MICOptions
 from pmtrans.methods.pct import PCT, PCTOptions
 from pmtrans.methods.pmtrans import PMTrans
+from pmtrans.methods.pmtrans_game import observe_game
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.methods.scda import SCDA, SCDAOptions
 from pmtrans.methods.shot import SHOT, SHOTOptions
@@ -36,10 +37,13 @@ from pmtrans.model import Model
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method and its switches."""
+    """A method, its switches, and, where it is a game, who measures how far its players are from rest."""
 
     method: Any  # called as method(model, options, sizes)
     options: type[Options]
+    observe: Any = (
+        None  # called as observe(method, task, seed, learning_rate); gives an observer of evaluations or None
+    )
 
     def create(self, model: Model, options: Options, sizes: Sizes) -> Method:
         created: Method = self.method(model, options, sizes)
@@ -47,7 +51,7 @@ class MethodEntry:
 
 
 METHODS: dict[str, MethodEntry] = {
-    "pmtrans": MethodEntry(PMTrans, PMTransOptions),
+    "pmtrans": MethodEntry(PMTrans, PMTransOptions, observe_game),
     "source_only": MethodEntry(SourceOnly, SourceOnlyOptions),
     # transformers
     "ssrt": MethodEntry(SSRT, SSRTOptions),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.losses.bnm import batch_nuclear_norm_loss
+from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
 from pmtrans.model import Model
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.losses.mcc import minimum_class_confusion
+from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.model import Model
 

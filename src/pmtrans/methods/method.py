@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
@@ -143,10 +143,6 @@ class Method(nn.Module, ABC):
 
     def after_step(self, moment: Moment) -> None:
         """After the optimiser moved: project, average."""
-
-    def game_observer(self, batch: Batch, learning_rate: float) -> Callable[[Any], dict[str, float]] | None:
-        """For a method that is a game: an observer that measures on fixed pairs how far its players are from rest."""
-        return None
 
     def state(self) -> dict[str, Tensor | float]:
         """Slow quantities for the log (concentrations, alpha)."""

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
+from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.masked_consistency import masked_consistency_loss
-from pmtrans.losses.mcc import minimum_class_confusion
 from pmtrans.methods.method import Method, Moment, Options, Sizes
-from pmtrans.methods.parts.masked_consistency import MaskedConsistency
+from pmtrans.methods.parts.masked_teacher import MaskedConsistency
 from pmtrans.model import Model
 
 

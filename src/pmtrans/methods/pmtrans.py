@@ -6,13 +6,10 @@ of PatchMix (P) ascends. Shapes: B pairs, N patches, D token width, F feature wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pmtrans.backbones.backbone import Encoding
+from pmtrans.backbones.encoding import Encoding
 from pmtrans.data.batch import Batch
 from pmtrans.losses import (
     Tradeoff,
@@ -182,12 +179,6 @@ class PMTrans(Method):
     def after_step(self, moment: Moment) -> None:
         self.mixing.beta.project()
         self.additions.after_step(self.model, moment)
-
-    def game_observer(self, batch: Batch, learning_rate: float) -> Callable[[Any], dict[str, float]] | None:
-        from pmtrans.evaluation.game import GameObserver  # it reads this file
-
-        has_quantiles = self.options.mixing in ("patchmix", "mixup")  # a box has none
-        return GameObserver(self, batch, learning_rate) if has_quantiles else None
 
     def state(self) -> dict[str, Tensor | float]:
         b, g = self.mixing.beta.concentrations().detach()

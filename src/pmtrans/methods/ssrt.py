@@ -11,8 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from pmtrans.backbones.blocks import before_block, check_growing_batch, transformer_blocks
-from pmtrans.backbones.rows import all_rows, own_rows
+from pmtrans.backbones.before_block import before_block
+from pmtrans.backbones.blocks import check_growing_batch, transformer_blocks
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError
 from pmtrans.losses import classification_loss
@@ -23,6 +23,7 @@ from pmtrans.methods.parts.discriminator import Discriminator
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.safe_training import SMALLEST_PART, SafeTraining
 from pmtrans.model import Model
+from pmtrans.processes.rows import all_rows, own_rows
 
 
 class SSRTOptions(Options):

@@ -15,10 +15,10 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
-from pmtrans.methods.parts.feature_memory import FeatureMemory
 from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes
 from pmtrans.model import Model
+from pmtrans.pseudo_labels.bank import FeatureMemory
 
 
 class TSAOptions(ClassifierOptions):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pmtrans.backbones.backbone import Backbone, Encoding
-from pmtrans.backbones.blocks import before_block, check_growing_batch, transformer_blocks
-from pmtrans.backbones.rows import own_rows
+from pmtrans.backbones.backbone import Backbone
+from pmtrans.backbones.before_block import before_block
+from pmtrans.backbones.blocks import check_growing_batch, transformer_blocks
+from pmtrans.backbones.encoding import Encoding
 from pmtrans.mixing.mixup import Mixup
+from pmtrans.processes.rows import own_rows
 
 
 class ManifoldMixup(Mixup):

@@ -13,7 +13,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from pmtrans.backbones.backbone import Backbone, Encoding
+from pmtrans.backbones.backbone import Backbone
+from pmtrans.backbones.encoding import Encoding
 from pmtrans.mixing.beta import LearnableBeta
 from pmtrans.mixing.label_weights import label_weights
 

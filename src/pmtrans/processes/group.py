@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pmtrans.backbones.rows import Division
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError, LostProcess, MistakeSaidElsewhere, UserError, one_line
+from pmtrans.processes.rows import Division
 
 Result = TypeVar("Result")
 PATIENCE = timedelta(hours=2)  # how long the others wait for the main process to judge or to write

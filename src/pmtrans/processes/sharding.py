@@ -8,59 +8,15 @@ look at it at any time. What a method or a checkpoint holds of a block is a ``DT
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from pmtrans.backbones.blocks import transformer_blocks
-from pmtrans.backbones.recompute import backbones_in
-from pmtrans.errors import ConfigError, ModelError
-
 Some = TypeVar("Some", bound=Tensor)
-
-
-def refuse_unshardable(method: nn.Module) -> None:
-    """What cannot be divided: a backbone without blocks in a row, or whose blocks have scalars or share weights."""
-    for backbone in backbones_in(method):
-        try:
-            parameters = [parameter for block in transformer_blocks(backbone) for parameter in block.parameters()]
-        except ModelError:
-            parameters = []
-        if not parameters or len(set(parameters)) < len(parameters) or any(p.ndim == 0 for p in parameters):
-            raise ConfigError(
-                f"train.sharding=full cannot divide backbone {backbone.name!r}, which is no row of blocks with weights "
-                "of their own: train with train.sharding=none."
-            )
-
-
-def shard(method: nn.Module, device: torch.device, low_precision: torch.dtype | None) -> None:
-    """Divide the blocks of all backbones; to be done before an optimiser is made, as the parameters are new ones.
-
-    ``low_precision``: what autocast would make of the matrices. Here they are exchanged in it already; else autograd
-    would keep autocast's copy of every block from forward to backward.
-    """
-    # what leaves a block may be a view, which is harmless as long as no timm model writes into it
-    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor", UserWarning)
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    policy = MixedPrecisionPolicy(
-        param_dtype=low_precision,
-        reduce_dtype=torch.float32,
-        cast_forward_inputs=False,
-        param_dtype_override_fn=lambda parameter: parameter.dtype if parameter.ndim < 2 else None,
-    )
-    for backbone in backbones_in(method):
-        for block in transformer_blocks(backbone):
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        small = {parameter for parameter in backbone.parameters() if not isinstance(parameter, DTensor)}
-        fully_shard(backbone, mesh=mesh, ignored_params=small)  # owns nothing: it lets one block fetch the next
-        register_fsdp_forward_method(backbone, "encode")
 
 
 def whole(value: Tensor) -> Tensor:

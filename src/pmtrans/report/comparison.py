@@ -10,14 +10,14 @@ from typing import Any
 import yaml
 
 from pmtrans.errors import RunError, one_line
+from pmtrans.files import write_text
 from pmtrans.report.drawing import look, new_axes, short
 from pmtrans.report.figures import draw_accuracy, draw_values
 from pmtrans.report.material import Line, Material, read_material
 from pmtrans.report.page import render_page
 from pmtrans.report.section import Chart, Section
-from pmtrans.run.files import write_text
-from pmtrans.run.made_with import flatten
-from pmtrans.selection.registry import VALIDATORS
+from pmtrans.run.provenance import flatten
+from pmtrans.selection.validators import VALIDATORS
 
 CURVES = {
     "loss": "Loss",

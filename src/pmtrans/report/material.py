@@ -9,19 +9,19 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from pmtrans.config import Config, load_config
+from pmtrans.config import Config
+from pmtrans.data.domains import Data, read_data
+from pmtrans.data.sampling import count_steps
 from pmtrans.errors import RunError, UserError, one_line
-from pmtrans.inference.model_folder import TrainedModel, load_model
-from pmtrans.run.files import read_json
+from pmtrans.files import read_json
+from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.made_with import fingerprint
 from pmtrans.run.metrics import read_metrics
+from pmtrans.run.model_folder import TrainedModel, load_model
+from pmtrans.run.provenance import fingerprint
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.judge import read_evidence
-from pmtrans.training.inputs import Data, read_data
-from pmtrans.training.progress import Reporter
-from pmtrans.training.schedule import count_steps
+from pmtrans.selection.evidence import Evidence, read_evidence
+from pmtrans.settings import load_config
 
 Line = dict[str, Any]
 

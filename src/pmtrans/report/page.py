@@ -6,25 +6,18 @@ slip through the escaping, a browser still would not run it.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
-import pmtrans
+from pmtrans.files import write_text
+from pmtrans.pages.document import environment, render_document
 from pmtrans.report.drawing import inline_svg, look
 from pmtrans.report.material import Material, read_material
 from pmtrans.report.run_figures import save_figure
 from pmtrans.report.section import Chart, Section
 from pmtrans.report.sections import SECTIONS
-from pmtrans.run.files import write_text
-
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(run: Path, out: Path | None = None) -> Path:
@@ -52,42 +45,14 @@ def render_page(title: str, sections: Iterable[Section], subtitle: str = "") -> 
     return render_document("page.html", title=title, subtitle=subtitle, sections=rendered, script="page.js")
 
 
-def render_document(template: str, script: str, **values: Any) -> str:
-    """A template with the style sheet, one script and the policy that allows nothing else."""
-    code = (_TEMPLATES / script).read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
-    return _environment().get_template(template).render(
-        style=Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        script=Markup(code),
-        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        made=datetime.now().strftime("%Y-%m-%d %H:%M"),
-        version=pmtrans.__version__,
-        **values,
-    )  # fmt: skip
-
-
 def _render(section: Section) -> Markup:
     charts = [
         {"svg": inline_svg(chart.figure, chart.name, chart.title), "title": chart.title, "wide": chart.wide}
         for chart in section.charts
         if chart.shown
     ]
-    template = _environment().get_template(section.template)
+    template = environment().get_template(section.template)
     return Markup(template.render(**section.values, lead=section.lead, charts=charts))
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.1f} %"
-    environment.filters["number"] = lambda value: "–" if value is None else f"{value:.4g}"
-    environment.filters["count"] = lambda value: "–" if value is None else f"{value:,}".replace(",", "\u202f")
-    return environment
 
 
 def _subtitle(material: Material) -> str:

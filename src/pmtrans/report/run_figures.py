@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from pmtrans.data.image import load_image
 from pmtrans.data.sampling import Stream
 from pmtrans.data.transforms import Preprocessing, evaluation_transform
+from pmtrans.files import write_atomically
 from pmtrans.mixing import MIXINGS, LearnableBeta
 from pmtrans.report.drawing import lay_out
 from pmtrans.report.figures import draw_accuracy, draw_beta_density, draw_beta_path, draw_losses
-from pmtrans.report.pictures import draw_mixed
-from pmtrans.run.files import write_atomically
+from pmtrans.report.image_figures import draw_mixed
 from pmtrans.run.metrics import read_metrics
 
 

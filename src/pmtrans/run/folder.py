@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.run import lock
-from pmtrans.run.files import is_leftover, settle
+from pmtrans.files import LOCK, is_leftover, run_lock, settle, was_locked
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,10 @@ class RunFolder:
     @property
     def is_run(self) -> bool:
         """``config.yaml`` is written last: where it is, the start was complete."""
-        return self.config.is_file() and (self.data.is_file() or lock.was_locked(self.path))
+        return self.config.is_file() and (self.data.is_file() or was_locked(self.path))
 
 
-_STARTED = {lock.NAME, "data.json", "data"}  # what a start that was cut short leaves (``data``: the demo's digits)
+_STARTED = {LOCK, "data.json", "data"}  # what a start that was cut short leaves (``data``: the demo's digits)
 
 
 @contextmanager
@@ -76,7 +75,7 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"Output folder {one_line(folder.path)!r} cannot be made: {error.strerror}.") from None
-    with lock.run_lock(folder.path):
+    with run_lock(folder.path):
         if overwrite and folder.is_run:
             _empty(folder)
         for part in (folder, RunFolder(folder.baseline)):
@@ -91,8 +90,8 @@ def _refuse_foreign(folder: RunFolder) -> None:
         raise RunError(f"--out {one_line(path)!r} is a file, not a folder.")
     if not path.is_dir() or folder.is_run:
         return
-    names = {entry.name for entry in path.iterdir() if not is_leftover(entry.name)} - {lock.NAME}
-    cut_short = lock.was_locked(path) and all(name in _STARTED or name.startswith(".data-") for name in names)
+    names = {entry.name for entry in path.iterdir() if not is_leftover(entry.name)} - {LOCK}
+    cut_short = was_locked(path) and all(name in _STARTED or name.startswith(".data-") for name in names)
     if names and not cut_short:
         raise RunError(f"Output folder {one_line(path)!r} is in use and is no run: choose another --out.")
 
@@ -101,7 +100,7 @@ def _empty(folder: RunFolder) -> None:
     """In an order that leaves a run that can be continued, if it is cut short: checkpoints first, then their log."""
     baseline = RunFolder(folder.baseline)
     _remove([folder.summary, folder.finished, baseline.finished, folder.checkpoints, baseline.checkpoints])
-    _remove(entry for entry in folder.path.iterdir() if entry.name not in (lock.NAME, folder.config.name))
+    _remove(entry for entry in folder.path.iterdir() if entry.name not in (LOCK, folder.config.name))
     _remove([folder.config])
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from pmtrans.run.files import write_text
+from pmtrans.files import write_text
 
 TIMES = ("seconds", "images_per_second", "waiting_share")  # what may differ between a run and its repetition
 

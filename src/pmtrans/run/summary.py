@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.run.files import read_json
+from pmtrans.files import read_json
 
 
 @dataclass(frozen=True)

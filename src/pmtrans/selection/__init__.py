@@ -3,8 +3,8 @@
 from pmtrans.selection.collapse import collapse_signs
 from pmtrans.selection.estimate import Estimate, estimate_accuracy
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.registry import VALIDATORS, Validator, score_all
 from pmtrans.selection.rule import Choice, choose, disagreement
+from pmtrans.selection.validators import VALIDATORS, Validator, score_all
 
 __all__ = [
     "VALIDATORS",

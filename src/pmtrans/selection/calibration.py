@@ -1,16 +1,24 @@
 """How far a confidence can be believed: temperature scaling and expected calibration error.
 
 Guo et al., On Calibration of Modern Neural Networks, ICML 2017, Sec. 4.2 (temperature) and Eq. 3 (ECE).
+
+Calibrated probabilities: logits divided by the temperature that was fitted on the source hold-out.
+
+(Guo et al., "On Calibration of Modern Neural Networks", ICML 2017. The order of the classes never changes.)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import one_hot
+
+from pmtrans.errors import ModelError, one_line
 
 LOWEST, HIGHEST = 0.05, 20.0
 
@@ -41,3 +49,16 @@ def expected_calibration_error(probabilities_NK: Tensor, labels_N: Tensor, *, bi
     bin_N = (confidence_N * bins).ceil().long().clamp(1, bins) - 1  # bins are open below, closed above
     sums = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_N, surplus_N)
     return sums.abs().sum().item() / len(labels_N)
+
+
+def read_temperature(section: Mapping[str, Any]) -> float:
+    """``temperature`` of the ``pmtrans`` section of a model folder's ``config.json``; 1.0 where none is stored."""
+    stored = section.get("temperature", 1.0)
+    if isinstance(stored, bool) or not isinstance(stored, (int, float)) or not (math.isfinite(stored) and stored > 0):
+        raise ModelError(f"config.json: pmtrans.temperature is {one_line(stored, 60)!r}, not a number above 0.")
+    return float(stored)
+
+
+def calibrated_probabilities(logits_BK: Tensor, temperature: float) -> Tensor:
+    """Softmax at the temperature, in float32 whatever the model computed in."""
+    return (logits_BK.float() / temperature).softmax(1)

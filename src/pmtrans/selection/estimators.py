@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from pmtrans.selection.bnm import nuclear_norm
 from pmtrans.selection.evidence import shannon
+from pmtrans.selection.validators.bnm import nuclear_norm
 
 
 def average_confidence(target_MK: Tensor) -> float:

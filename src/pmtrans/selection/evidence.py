@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -74,3 +76,13 @@ def shannon(probabilities: Tensor) -> Tensor:
     """Entropy in nats over the last dimension, with 0 log 0 = 0."""
     entropy: Tensor = torch.special.entr(probabilities).sum(-1)
     return entropy
+
+
+def write_evidence(path: Path, evidence: Evidence) -> None:
+    """Evidence as a safetensors file."""
+    tensors = {name: value.contiguous() for name, value in vars(evidence).items() if value is not None}
+    safetensors.torch.save_file(tensors, path)
+
+
+def read_evidence(path: Path) -> Evidence:
+    return Evidence(**safetensors.torch.load_file(path))

@@ -17,11 +17,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.run.files import new_folder
+from pmtrans.files import new_folder
 from pmtrans.selection.collapse import collapse_signs
-from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.registry import score_all
+from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.selection.rule import choose
+from pmtrans.selection.validators import score_all
 
 PREFIX = "score."
 
@@ -137,13 +137,3 @@ def kept_steps(history: Sequence[dict[str, Any]], keep: int) -> set[int]:
             ranked = [choice.mean_ranks.get(index, float("inf")) for index in range(len(kept))]
             kept.pop(max(range(len(kept)), key=lambda index: (ranked[index], -index)))
     return {int(entry["step"]) for entry in kept}
-
-
-def write_evidence(path: Path, evidence: Evidence) -> None:
-    """Evidence as a safetensors file."""
-    tensors = {name: value.contiguous() for name, value in vars(evidence).items() if value is not None}
-    safetensors.torch.save_file(tensors, path)
-
-
-def read_evidence(path: Path) -> Evidence:
-    return Evidence(**safetensors.torch.load_file(path))

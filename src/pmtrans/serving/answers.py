@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from pmtrans.inference.model_folder import TrainedModel
 from pmtrans.inference.prediction import predictions
+from pmtrans.run.model_folder import TrainedModel
 
 
 class Scored(BaseModel):

@@ -15,14 +15,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-import pmtrans
 from pmtrans.errors import one_line
 from pmtrans.inference.predictor import Predictor
 from pmtrans.serving.answers import Answers, Health, Problem, answer, as_text
 from pmtrans.serving.batching import Batcher
-from pmtrans.serving.limits import Limits
-from pmtrans.serving.safety import BodyLimit, SafeHeaders
-from pmtrans.serving.uploads import decode_upload
+from pmtrans.serving.limits import BodyLimit, Limits, SafeHeaders, decode_upload
+from pmtrans.version import __version__
 
 _PROBLEMS = {
     400: "the request is no multipart form",
@@ -51,7 +49,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
 
     app = FastAPI(
         title="pmtrans",
-        version=pmtrans.__version__,
+        version=__version__,
         description=f"{trained.backbone.name}, {len(trained.classes)} classes.",
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own page loads its scripts from the network
@@ -86,7 +84,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
     async def health() -> Health:
         """Whether the service can answer, and for which classes."""
         classes = [as_text(name) for name in trained.classes]
-        return Health(version=pmtrans.__version__, backbone=trained.backbone.name, classes=classes)
+        return Health(version=__version__, backbone=trained.backbone.name, classes=classes)
 
     return app
 

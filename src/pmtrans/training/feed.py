@@ -16,7 +16,7 @@ from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, rando
 from pmtrans.data.transforms import training_transform
 from pmtrans.methods.method import Context, Method, Moment
 from pmtrans.processes.group import Processes
-from pmtrans.training.task import Task
+from pmtrans.training.build import Task
 
 
 @dataclass

@@ -17,26 +17,26 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from pmtrans.backbones.rows import divided
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.loader import VanishedImage
 from pmtrans.data.sampling import random_seed
 from pmtrans.errors import StoppedElsewhere, TrainingError
 from pmtrans.methods.method import Method, Moment
-from pmtrans.processes.accelerator import prepare
 from pmtrans.processes.group import Processes
-from pmtrans.processes.sharding import gather_state, refuse_unshardable
+from pmtrans.processes.rows import divided
+from pmtrans.processes.sharding import gather_state
+from pmtrans.progress import Reporter
+from pmtrans.signals import StopRequest
+from pmtrans.training.accelerator import prepare, refuse_unshardable
+from pmtrans.training.build import Task
 from pmtrans.training.checkpoint import Snapshot, help_snapshot, restore_snapshot, take_snapshot
-from pmtrans.training.failure import stop_if_not_finite
+from pmtrans.training.failures import stop_if_not_finite
 from pmtrans.training.feed import Feed
 from pmtrans.training.passes import Evaluation, Passes
 from pmtrans.training.players import create_optimiser, set_learning_rates
-from pmtrans.training.progress import Reporter
 from pmtrans.training.records import Records, plain
-from pmtrans.training.signals import StopRequest
 from pmtrans.training.step import Step
-from pmtrans.training.task import Task
 
 Observer = Callable[[Evaluation], dict[str, Any]]
 

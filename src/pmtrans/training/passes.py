@@ -12,7 +12,7 @@ from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, SourcePass, TargetPass
 from pmtrans.model import Model
 from pmtrans.processes.group import Processes
-from pmtrans.training.task import Task
+from pmtrans.training.build import Task
 
 
 @dataclass(frozen=True)

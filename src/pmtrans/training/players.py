@@ -1,7 +1,11 @@
-"""The players as parameter groups of one AdamW: who moves, how fast, and in which direction."""
+"""The players as parameter groups of one AdamW: who moves, how fast, and in which direction.
+
+How many steps there are, and learning rates as pure functions of the step: resuming needs no state.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,7 +14,6 @@ from torch import Tensor, nn
 from pmtrans.config import TrainConfig
 from pmtrans.methods.method import Method, Player, check_players
 from pmtrans.processes.sharding import apart
-from pmtrans.training.schedule import learning_rate_factor
 
 
 def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
@@ -70,3 +73,15 @@ def rest(groups: list[dict[str, Any]], movers: tuple[str, ...] | None) -> None:
         if group["player"] not in movers:
             for parameter in group["params"]:
                 parameter.grad = None
+
+
+def learning_rate_factor(schedule: str, step: int, steps: int, warmup_steps: int) -> float:
+    """What the base rate is multiplied with. ``inverse``: (1 + 0.001 i)^-0.75; ``cosine``: down to 0."""
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    if schedule == "inverse":
+        return float((1 + 0.001 * step) ** -0.75)
+    if schedule == "cosine":
+        progress = (step - warmup_steps) / max(1, steps - warmup_steps)
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return 1.0

@@ -1,19 +1,26 @@
-"""What a run leaves on disk and on the screen while it goes on: metrics, loggers, checkpoints."""
+"""What a run leaves on disk and on the screen while it goes on: metrics, loggers, checkpoints.
+
+Other places for the same metrics: TensorBoard, Weights & Biases (offline), trackio. Each is an extra.
+
+A logger is a listener of ``MetricsLog``: it gets each line of ``metrics.jsonl`` and nothing else, so what is shown
+there is what the run folder says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from torch import Tensor
 
-from pmtrans.run.metrics import MetricsLog
-from pmtrans.training.checkpoint import Snapshot
-from pmtrans.training.loggers import open_loggers
-from pmtrans.training.progress import Reporter
-from pmtrans.training.saver import Saver
+from pmtrans.errors import ConfigError, one_line
+from pmtrans.progress import Reporter
+from pmtrans.run.metrics import Listener, MetricsLog
+from pmtrans.training.checkpoint import Saver, Snapshot
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,3 +67,113 @@ class Records:
     def check(self) -> None:
         """Raise what went wrong while writing."""
         self._saver.check()
+
+
+PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}  # logger -> what it imports
+
+
+class TensorBoard:
+    """Event files in ``FOLDER/tensorboard``; what a continued run does again is purged."""
+
+    def __init__(self, folder: Path, last_step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=last_step + 1 if last_step else None)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name.replace(".", "/"), value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """``FOLDER/wandb``, to be sent by ``wandb sync`` when its owner wants to; ``WANDB_MODE=online`` sends at once."""
+
+    def __init__(self, folder: Path, last_step: int) -> None:
+        wandb = importlib.import_module("wandb")
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "pmtrans"),
+            name=run_name(folder),
+            dir=str(folder),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            reinit="finish_previous",
+            settings=wandb.Settings(silent=True),
+        )
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Trackio:
+    """trackio's own local store; ``trackio show --project pmtrans`` opens it."""
+
+    def __init__(self, folder: Path, last_step: int) -> None:
+        trackio = importlib.import_module("trackio")
+        self._run = trackio.init(
+            project=os.environ.get("TRACKIO_PROJECT", "pmtrans"), name=run_name(folder), resume="allow", embed=False
+        )
+        self._finish: Callable[[], None] = trackio.finish
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._finish()
+
+
+_LOGGERS: dict[str, Callable[[Path, int], Listener]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "trackio": Trackio,
+}
+
+
+def run_name(folder: Path) -> str:
+    """The run's own name; the baseline inside a run is named after both."""
+    folder = folder.resolve()
+    return f"{folder.parent.name}-baseline" if folder.name == "baseline" else folder.name
+
+
+def refuse_missing(names: Sequence[str]) -> None:
+    """Said before the first step: training for hours and then failing to log would be worse."""
+    for name in names:
+        try:
+            importlib.import_module(PACKAGES[name])
+        except ImportError:
+            raise ConfigError(
+                f"train.loggers names {name!r}, which is not installed: pip install 'pmtrans[{name}]'."
+            ) from None
+
+
+def open_loggers(names: Sequence[str], folder: Path, last_step: int, warn: Callable[[str], None]) -> list[Listener]:
+    """The loggers of one training that goes on after ``last_step``; one that fails is warned of and left out."""
+    return [_Forgiving(name, folder, last_step, warn) for name in dict.fromkeys(names)]
+
+
+class _Forgiving:
+    """metrics.jsonl has everything: a logger that breaks on the way is no reason to stop a training."""
+
+    def __init__(self, name: str, folder: Path, last_step: int, warn: Callable[[str], None]) -> None:
+        self._name, self._warn = name, warn
+        self._logger: Listener | None = None
+        self._try(lambda: setattr(self, "_logger", _LOGGERS[name](folder, last_step)))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        if (logger := self._logger) is not None:
+            self._try(lambda: logger.write(step, values))
+
+    def close(self) -> None:
+        if (logger := self._logger) is not None:
+            self._try(logger.close)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # whatever a third party's client raises
+            self._logger = None
+            self._warn(f"logger {self._name} failed and is left out from here on: {one_line(error, 150)}")

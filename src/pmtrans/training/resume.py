@@ -14,11 +14,11 @@ from typing import Any
 
 from pmtrans.config import Config
 from pmtrans.errors import RunError, one_line
-from pmtrans.run.files import new_folder, write_text
+from pmtrans.files import new_folder, write_text
+from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.made_with import describe_run, refuse_differences
+from pmtrans.run.provenance import describe_run, refuse_differences
 from pmtrans.training.checkpoint import BrokenCheckpoint, Snapshot, checkpoints, load_snapshot
-from pmtrans.training.progress import Reporter
 
 
 class Opened(Enum):

@@ -11,12 +11,14 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from pmtrans.backbones.recompute import backbones_in, checkpoint_blocks, in_pieces, refuse_undividable
+from pmtrans.backbones.backbone import backbones_in
+from pmtrans.backbones.blocks import refuse_undividable, transformer_blocks
+from pmtrans.backbones.recompute import checkpoint_blocks, in_pieces
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.methods.method import Method, Moment
 from pmtrans.processes.sharding import average_gradients, clip_gradients
-from pmtrans.training.compiled import compiled, explained_compilation
+from pmtrans.training.accelerator import compiled, explained_compilation
 from pmtrans.training.players import ascending_gradients, descending, rest
 
 Refuse = Callable[[dict[str, Any], list[Tensor]], None]
@@ -38,7 +40,7 @@ class Step:
         if self._cached:
             refuse_undividable(backbones)
         for backbone in backbones if self.config.checkpoint_activations else ():
-            checkpoint_blocks(backbone)
+            checkpoint_blocks(transformer_blocks(backbone))
         self._forward = compiled(self.module, self.accelerator.device) if self.config.compile else self.module
 
     def __call__(self, batches: list[Batch], moment: Moment, refuse: Refuse) -> dict[str, Any]:

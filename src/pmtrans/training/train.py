@@ -12,27 +12,24 @@ import torch
 
 from pmtrans.config import Config
 from pmtrans.data.cache import open_cache
+from pmtrans.data.domains import Data, read_data
 from pmtrans.errors import one_line
 from pmtrans.evaluation.passes import run_pass
+from pmtrans.files import write_atomically, write_json
 from pmtrans.processes.group import Processes, joined
-from pmtrans.run.environment import environment
-from pmtrans.run.files import write_atomically, write_json
+from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder, claim
-from pmtrans.run.made_with import fingerprint
+from pmtrans.run.provenance import environment, fingerprint
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.estimate import estimate_accuracy
-from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.judge import read_evidence, write_evidence
+from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.selection.verdict import verdict
-from pmtrans.training.faults import explained_faults
-from pmtrans.training.finished import Trained, adopt_finished
-from pmtrans.training.inputs import Data, build, read_data
-from pmtrans.training.loggers import refuse_missing
-from pmtrans.training.out_of_memory import explained_memory
-from pmtrans.training.progress import Reporter
+from pmtrans.signals import StopRequest, stop_on_signals
+from pmtrans.training.build import build
+from pmtrans.training.failures import explained_faults, explained_memory
+from pmtrans.training.records import refuse_missing
 from pmtrans.training.resume import Opened, open_run
-from pmtrans.training.signals import StopRequest, stop_on_signals
-from pmtrans.training.train_one import train_one
+from pmtrans.training.stage import Trained, adopt_finished, train_one
 
 
 def train(

@@ -9,7 +9,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.methods.method import Moment
 from pmtrans.methods.parts.additions import Additions
 from pmtrans.methods.parts.ema import EMATeacher
-from pmtrans.methods.parts.masked_consistency import MaskedConsistency
+from pmtrans.methods.parts.masked_teacher import MaskedConsistency
 from pmtrans.model import Model
 
 

@@ -1,17 +1,25 @@
-"""What is exported: images in, logits and calibrated probabilities out."""
+"""What is exported: images in, logits and calibrated probabilities out.
+
+Exporters report their progress at length; what matters to a user is the parity check afterwards.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import logging
+import warnings
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import torch
 from torch import Tensor, nn
 
-import pmtrans
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.inference.export.resize import check_interpolation, resize
-from pmtrans.inference.model_folder import TrainedModel
+from pmtrans.run.model_folder import TrainedModel
+from pmtrans.version import __version__
 
 INPUT = "images"
 OUTPUTS = ("logits", "probabilities")
@@ -71,8 +79,21 @@ def metadata(trained: TrainedModel, with_preprocessing: bool) -> dict[str, str]:
     """What a user of the file needs to know, as strings."""
     return {
         "classes": json.dumps(list(trained.classes)),
-        "version": pmtrans.__version__,
+        "version": __version__,
         "temperature": repr(trained.temperature),
         "architecture": trained.backbone.name,
         "preprocessing": json.dumps({"inside": with_preprocessing, **asdict(trained.preprocessing)}),
     }
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """No warnings, no log below an error, nothing on stdout."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

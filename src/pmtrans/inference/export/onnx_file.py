@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from pmtrans.errors import ModelError
-from pmtrans.inference.export.graph import INPUT, OUTPUTS, ExportedGraph, dynamic_axes, example, metadata
+from pmtrans.inference.export.graph import INPUT, OUTPUTS, ExportedGraph, dynamic_axes, example, metadata, quietly
 from pmtrans.inference.export.parity import Answer
-from pmtrans.inference.export.quiet import quietly
-from pmtrans.inference.model_folder import TrainedModel
+from pmtrans.run.model_folder import TrainedModel
 
 
 def require_onnx() -> None:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from pmtrans.data.transforms import evaluation_transform
 from pmtrans.errors import UserError
-from pmtrans.inference.model_folder import TrainedModel
-from pmtrans.inference.temperature import calibrated_probabilities
+from pmtrans.run.model_folder import TrainedModel
+from pmtrans.selection.calibration import calibrated_probabilities
 
 
 class Answer(NamedTuple):

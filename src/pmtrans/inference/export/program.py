@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from pmtrans.inference.export.graph import ExportedGraph, dynamic_axes, example, metadata
+from pmtrans.inference.export.graph import ExportedGraph, dynamic_axes, example, metadata, quietly
 from pmtrans.inference.export.parity import Answer
-from pmtrans.inference.export.quiet import quietly
-from pmtrans.inference.model_folder import TrainedModel
+from pmtrans.run.model_folder import TrainedModel
 
 
 def write_program(path: Path, trained: TrainedModel, with_preprocessing: bool) -> None:

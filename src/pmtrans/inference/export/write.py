@@ -9,11 +9,11 @@ from typing import Literal
 from PIL import Image
 
 from pmtrans.errors import ModelError, RunError, one_line
+from pmtrans.files import write_atomically
 from pmtrans.inference.export.onnx_file import OnnxModel, quantise_onnx, require_onnx, write_onnx
 from pmtrans.inference.export.parity import Parity, Runtime, measure_parity, require_parity
 from pmtrans.inference.export.program import TorchProgram, write_program
-from pmtrans.inference.model_folder import TrainedModel
-from pmtrans.run.files import write_atomically
+from pmtrans.run.model_folder import TrainedModel
 
 Format = Literal["onnx", "torch"]
 TOLERANCE = 1e-4  # largest difference of a probability in float32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pmtrans.losses.mcc import minimum_class_confusion
+from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.methods.method import Moment
-from pmtrans.methods.parts.masked_consistency import MaskedConsistency
+from pmtrans.methods.parts.masked_teacher import MaskedConsistency
 from pmtrans.model import Model
 
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from pmtrans.backbones.attention import AttentionCall, InsideAttention
 from pmtrans.backbones.backbone import Backbone
-from pmtrans.backbones.blocks import before_block, transformer_blocks
+from pmtrans.backbones.before_block import before_block
+from pmtrans.backbones.blocks import transformer_blocks
 from pmtrans.backbones.class_token import ClassTokenBackbone
-from pmtrans.backbones.rows import all_rows, own_rows
 from pmtrans.errors import ModelError
+from pmtrans.processes.rows import all_rows, own_rows
 
 Judge = Callable[[Tensor], Tensor]  # keys of the patches BH(L-special)E -> domain logits BH(L-special)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pmtrans.report.section import SectionMaker
 from pmtrans.report.sections.cautions import cautions
-from pmtrans.report.sections.classes import confusion, per_class
 from pmtrans.report.sections.curves import accuracy, pseudo_labels, training
-from pmtrans.report.sections.facts import facts
-from pmtrans.report.sections.features import feature_map
+from pmtrans.report.sections.feature_map import feature_map
 from pmtrans.report.sections.game import game, mixing
 from pmtrans.report.sections.headline import headline
+from pmtrans.report.sections.per_class import confusion, per_class
 from pmtrans.report.sections.pictures import attention, certainty, mixed_images
+from pmtrans.report.sections.run_facts import facts
 from pmtrans.report.sections.validators import validators
 
 SECTIONS: tuple[SectionMaker, ...] = (

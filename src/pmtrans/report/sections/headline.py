@@ -7,7 +7,7 @@ from typing import Any
 
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
-from pmtrans.selection.registry import VALIDATORS
+from pmtrans.selection.validators import VALIDATORS
 
 NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
 VERDICTS = {

@@ -9,13 +9,13 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from pmtrans.inference.model_folder import TrainedModel
+from pmtrans.pages.thumbnails import data_uri, thumbnail
 from pmtrans.report.drawing import short
+from pmtrans.report.image_figures import Pixels, draw_attention
 from pmtrans.report.material import Material
-from pmtrans.report.pictures import Pixels, draw_attention
 from pmtrans.report.run_figures import mixed_figure, shown_image
 from pmtrans.report.section import Chart, Section
-from pmtrans.report.thumbnails import data_uri, thumbnail
+from pmtrans.run.model_folder import TrainedModel
 from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.evidence import Evidence
 

@@ -10,8 +10,8 @@ from pmtrans.report.drawing import sparkline
 from pmtrans.report.material import Material
 from pmtrans.report.section import Chart, Section
 from pmtrans.selection.judge import scores_of
-from pmtrans.selection.registry import VALIDATORS
 from pmtrans.selection.rule import RANKED, disagreement
+from pmtrans.selection.validators import VALIDATORS
 
 _TITLES = {name: validator.title for name, validator in VALIDATORS.items()} | {
     "arbitration": "Arbitration (estimated gain)"

@@ -1,0 +1,1 @@
+"""What is wrong with two domains, before the first step."""

@@ -1,0 +1,1 @@
+"""The demo's two domains: digits printed and digits written by hand."""

@@ -1,0 +1,111 @@
+"""The demo's two domains: digits printed (source, rendered here) and handwritten (target, scikit-learn's).
+
+Synthetic to real in small, with nothing downloaded. Both are 8x8 grey PNG files on the same counting grid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from pmtrans.data.demo.glyphs import COUNT, FONTS, Variation, render_glyph
+from pmtrans.errors import DataError
+
+DIGITS = "0123456789"
+
+PER_CLASS = 200
+"""Printed images of each digit: about as many in all as there are handwritten ones (1,797)."""
+
+PRINTED_VARIATION = Variation(rotation=8, shear=0.15, stretch=0.2, thinner=0.01, thicker=0.03, shrink=0.1, shift=1)
+
+_MARKER = "digits.json"
+_REVISION = 1  # raise it when the images change, so that folders of an older version are not taken for these
+
+
+def render_printed_digits(seed: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Grids (10 x PER_CLASS, 8, 8) of counts 0 to 16 and their digits; the fonts take turns."""
+    random = np.random.default_rng(seed)
+    grids = [
+        render_glyph(digit, FONTS[index % len(FONTS)], PRINTED_VARIATION, random)
+        for digit in DIGITS
+        for index in range(PER_CLASS)
+    ]
+    return np.stack(grids), np.repeat(np.arange(len(DIGITS)), PER_CLASS)
+
+
+def handwritten_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The 1,797 handwritten digits that scikit-learn ships, as grids of counts 0 to 16, and their labels."""
+    bundle = load_digits()
+    return bundle.images.astype(np.uint8), bundle.target.astype(np.int64)
+
+
+def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
+    """Write ``folder/source`` and ``folder/target``, one class folder per digit, and return both.
+
+    A folder that already holds exactly these images is used as it is; anything else in it is refused.
+    The folder appears whole or not at all.
+    """
+    if _is_complete(folder, seed):
+        return folder / "source", folder / "target"
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise _in_use(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        temporary.chmod(0o755)  # mkdtemp makes it private
+        _write_domain(temporary / "source", *render_printed_digits(seed))
+        _write_domain(temporary / "target", *handwritten_digits())
+        _write_marker(temporary, seed)
+        try:
+            os.replace(temporary, folder)  # takes the place of an empty folder, never of a filled one
+        except OSError as error:
+            if not _is_complete(folder, seed):  # another process may have written the same meanwhile
+                raise _in_use(folder) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder / "source", folder / "target"
+
+
+def _in_use(folder: Path) -> DataError:
+    return DataError(f"cannot write the demo's digits to {folder}: it holds something else; give an empty one")
+
+
+def _write_domain(folder: Path, grids: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
+    for digit in DIGITS:
+        (folder / digit).mkdir(parents=True)
+    grey = np.rint(grids.astype(np.float64) * (255 / COUNT)).astype(np.uint8)
+    for index, (image, label) in enumerate(zip(grey, labels, strict=True)):
+        Image.fromarray(image).save(folder / DIGITS[label] / f"{index:04d}.png")
+
+
+def _digest(folder: Path) -> str:
+    """One hash over names and bytes of all images."""
+    total = hashlib.sha256()
+    for path in sorted(folder.glob("*/*/*.png")):
+        total.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()
+
+
+def _write_marker(folder: Path, seed: int) -> None:
+    marker = {"revision": _REVISION, "seed": seed, "sha256": _digest(folder)}
+    with (folder / _MARKER).open("w", encoding="utf-8") as file:
+        json.dump(marker, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_complete(folder: Path, seed: int) -> bool:
+    try:
+        marker = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(marker == {"revision": _REVISION, "seed": seed, "sha256": _digest(folder)})

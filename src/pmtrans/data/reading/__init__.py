@@ -1,0 +1,1 @@
+"""Point at images, get a domain: class folders, lists, tables, Hugging Face datasets."""

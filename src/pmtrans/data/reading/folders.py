@@ -1,0 +1,79 @@
+"""Folders of images: every image below a folder, and the class folders among them."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from pathlib import Path
+
+from pmtrans.data.image import is_image_name
+from pmtrans.data.reading.listing import Listing, Row
+from pmtrans.errors import DataError, one_line
+
+# What file managers and servers leave behind: copies and thumbnails that nobody means to train on.
+_LEFTOVERS = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN"})
+
+
+def list_images(folder: str | Path) -> list[str]:
+    """The paths of all files below ``folder`` that are named as images, at any depth, sorted.
+
+    Links are followed; a folder that can be reached twice is listed once, under its real place if that is
+    below ``folder``. Names that begin with a dot are passed over. Whether a file can be decoded is not asked
+    here, so a broken link named as an image is in the list.
+    """
+    top = os.fspath(folder)
+    found: list[str] = []
+    # A link to a folder above the top would come back to the top: those count as seen from the start.
+    seen = {_identity(str(above)) for above in Path(os.path.realpath(top)).parents}
+    folders, links = [top], list[str]()
+    while folders or links:
+        current = folders.pop() if folders else heapq.heappop(links)
+        identity = _identity(current)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        try:
+            entries = list(os.scandir(current))
+        except OSError as error:
+            raise DataError(f"{one_line(current)}: cannot list this folder ({error.strerror})") from None
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in _LEFTOVERS:
+                continue
+            if _is_folder(entry):
+                if entry.is_symlink():
+                    heapq.heappush(links, entry.path)
+                else:
+                    folders.append(entry.path)
+            elif is_image_name(entry.name):
+                found.append(entry.path)
+    found.sort()
+    return found
+
+
+def read_folder(folder: Path) -> Listing:
+    """The images of a folder, each labelled by the first folder on its way down, if there is one."""
+    paths = list_images(folder)
+    if not paths:
+        raise DataError(f"{one_line(folder)}: no image in this folder (nor below it)")
+    base = os.path.join(folder, "")
+    below = [path[len(base) :].split(os.sep) for path in paths]
+    depth = 0  # amazon/images/back_pack/1.jpg: a lone folder that holds nothing but folders is not a class
+    while len({parts[depth] for parts in below}) == 1 and all(len(parts) > depth + 2 for parts in below):
+        depth += 1
+    labels = (parts[depth] if len(parts) > depth + 1 else None for parts in below)
+    return Listing(folder, [Row(0, *pair) for pair in zip(paths, labels, strict=True)], written=False)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    try:
+        status = os.stat(folder)
+    except OSError as error:
+        raise DataError(f"{one_line(folder)}: cannot list this folder ({error.strerror})") from None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,131 @@
+"""CSV, TSV and Parquet tables: one row per image, the columns named by the user or found.
+
+The list files of the UDA literature: ``path label`` on each line, the label optional for a target.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from pmtrans.data.image import is_image_name
+from pmtrans.data.reading.listing import MalformedLines, Row, RowReader, read_text
+from pmtrans.errors import DataError, nearest, one_line
+
+_PATH_COLUMNS = (
+    *("path", "image_path", "img_path", "file_path", "filepath", "file_name", "filename"),
+    *("file", "image", "img", "image_name"),
+)
+# Names before ids: a table that has both says more by the name.
+_LABEL_COLUMNS = (
+    *("class_name", "label_name", "class", "category"),
+    *("label", "class_id", "label_id", "target", "y"),
+)
+
+
+def read_table(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
+    """The rows of a ``.csv``, ``.tsv`` or ``.parquet`` file."""
+    read = _read_parquet if path.suffix.lower() in (".parquet", ".pq") else _read_csv
+    return read(path, labels_required, path_column, label_column)
+
+
+def _read_csv(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
+    text = read_text(path)
+    header_line = text.split("\n", 1)[0]
+    delimiter = "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
+    if delimiter == "," and ";" in header_line and "," not in header_line:  # half of Europe's spreadsheets
+        delimiter = ";"
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = RowReader(labels_required)
+    begin = 1
+    try:
+        header = [name.strip() for name in next(lines, [])]
+        at_path, at_label = _columns(path, header, labels_required, path_column, label_column)
+        begin = lines.line_num + 1
+        for cells in lines:
+            if len(cells) == len(header):
+                label = None if at_label is None else cells[at_label]
+                reader.add(begin, cells[at_path], label)
+            elif cells:  # an empty line is no row
+                reader.problems.append((begin, f"{len(cells)} columns where the header has {len(header)}"))
+            begin = lines.line_num + 1
+    except csv.Error as error:
+        reader.problems.append((begin, str(error)))
+    if reader.problems:
+        raise MalformedLines(path, reader.problems)
+    return reader.rows
+
+
+def _read_parquet(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(f"{one_line(path)}: Parquet needs an extra: pip install 'pmtrans[parquet]'") from None
+    try:
+        file = parquet.ParquetFile(path)
+        header = list(file.schema_arrow.names)
+        at_path, at_label = _columns(path, header, labels_required, path_column, label_column)
+        table = file.read(columns=[header[i] for i in (at_path, at_label) if i is not None])
+        paths = table.column(header[at_path]).to_pylist()
+        labels = [None] * len(paths) if at_label is None else table.column(header[at_label]).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{one_line(path)}: not a Parquet file that can be read ({one_line(error)})") from None
+    reader = RowReader(labels_required)
+    for number, (image, label) in enumerate(zip(paths, labels, strict=True), start=1):
+        image = image.decode("utf-8", "surrogateescape") if isinstance(image, bytes) else image
+        reader.add(number, str(image or ""), None if label is None or label != label else str(label))
+    if reader.problems:
+        raise MalformedLines(path, reader.problems, unit="row")
+    return reader.rows
+
+
+def _columns(
+    path: Path, header: Sequence[str], label_required: bool, path_column: str | None, label_column: str | None
+) -> tuple[int, int | None]:
+    if any(is_image_name(name) for name in header):
+        raise DataError(f"{one_line(path)}: the first line must name the columns, such as path,label")
+    at_path = _column(path, header, path_column, _PATH_COLUMNS, "path_column")
+    if at_path is None:
+        raise DataError(_not_found(path, header, "path", "path_column"))
+    at_label = _column(path, header, label_column, _LABEL_COLUMNS, "label_column")
+    if at_label is None and label_required:
+        raise DataError(_not_found(path, header, "label", "label_column"))
+    return at_path, at_label
+
+
+def _column(path: Path, header: Sequence[str], given: str | None, usual: Sequence[str], option: str) -> int | None:
+    if given is not None:
+        if given in header:
+            return header.index(given)
+        columns = f"{one_line(', '.join(header))}.{nearest(given, header)}"
+        raise DataError(f"{one_line(path)}: no column {given!r} ({option}); it has {columns}")
+    lowered = [name.lower().replace(" ", "_") for name in header]
+    return next((lowered.index(name) for name in usual if name in lowered), None)
+
+
+def _not_found(path: Path, header: Sequence[str], what: str, option: str) -> str:
+    columns = one_line(", ".join(header)) or "nothing"
+    return f"{one_line(path)}: which column is the {what}? It has {columns}; name one by {option}"
+
+
+def read_list(path: Path, labels_required: bool) -> list[Row]:
+    """The rows of a list file. The path may hold spaces; a label that does needs a tab before it."""
+    reader = RowReader(labels_required)
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if entry := line.strip(" \t\r"):
+            reader.add(number, *_split(entry))
+    if reader.problems:
+        raise MalformedLines(path, reader.problems)
+    return reader.rows
+
+
+def _split(entry: str) -> tuple[str, str | None]:
+    if is_image_name(entry):
+        return entry, None
+    image, _, label = entry.rpartition("\t" if "\t" in entry else " ")
+    if not image:  # one word that is no image: let it be reported as the path it should have been
+        return entry, None
+    return image.rstrip(" \t"), label

@@ -1,0 +1,55 @@
+"""What ``label-these`` writes: ``labels.csv`` to fill in, ``design.csv`` to compute with, ``index.html`` to look at.
+
+The design lies in a file of its own, so that ``labels.csv`` is what people expect of it: a path and a label.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pmtrans.errors import RunError, one_line
+from pmtrans.files import write_text
+from pmtrans.labelling.choice import Pick
+from pmtrans.labelling.sampled_accuracy import DESIGN
+from pmtrans.pages.document import render_document
+from pmtrans.pages.thumbnails import data_uri, thumbnail
+
+LABELS, PAGE = "labels.csv", "index.html"
+
+
+def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], classes: Sequence[str]) -> Path:
+    """All three files; labels that someone has filled in already are never overwritten."""
+    if (folder / LABELS).exists():
+        raise RunError(f"{one_line(folder / LABELS)!r} exists and may hold labels: choose another --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"--out {one_line(folder)!r} cannot be made: {error.strerror}.") from None
+    # Mixed by path: a person who labels should not know which images the model found hard.
+    ordered = sorted(picks, key=lambda pick: os.path.abspath(paths[pick.index]))
+    places = [os.path.abspath(paths[pick.index]) for pick in ordered]
+    rows = [(place, pick.why, f"{pick.weight:.9g}") for place, pick in zip(places, ordered, strict=True)]
+    write_text(folder / DESIGN, _table(("path", "why", "weight"), rows))
+    write_text(folder / PAGE, _page(places, classes))
+    write_text(folder / LABELS, _table(("path", "label"), [(place, "") for place in places]))
+    return folder / LABELS
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def _page(places: Sequence[str], classes: Sequence[str]) -> str:
+    images = [
+        {"path": place, "name": one_line(os.path.basename(place), 80), "uri": data_uri(thumbnail(place, 160))}
+        for place in places
+    ]
+    return render_document("label_these.html", script="label_these.js", images=images, classes=list(classes))

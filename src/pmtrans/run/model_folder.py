@@ -1,0 +1,156 @@
+"""``model/``: weights and configuration that ``timm.create_model("local-dir:...")`` and ``pmtrans.load`` reopen.
+
+A linear head is stored under timm's own classifier name. An MLP head has no place there: such a model reopens
+through ``pmtrans.load`` only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from pmtrans.backbones.create import create_backbone
+from pmtrans.backbones.head import HeadKind
+from pmtrans.config import BackboneConfig
+from pmtrans.data.transforms import Preprocessing
+from pmtrans.errors import ModelError, one_line
+from pmtrans.files import new_folder, read_json, write_json, write_text
+from pmtrans.model import Model
+from pmtrans.run.model_card import ModelCard, render_card
+from pmtrans.selection.calibration import read_temperature
+from pmtrans.version import __version__
+
+_MLP = "pmtrans_head."
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with what is needed to use it."""
+
+    model: Model
+    classes: tuple[str, ...]
+    preprocessing: Preprocessing
+    backbone: BackboneConfig
+    temperature: float = 1.0  # of the softmax, calibrated on the source hold-out
+
+
+def save_model(folder: Path, trained: TrainedModel, card: ModelCard | None = None) -> None:
+    """Write the folder whole; an older one is replaced. ``card``: what the README says of data and numbers."""
+    with new_folder(folder) as temporary:
+        tensors = {name: value.detach().cpu().contiguous() for name, value in _tensors(trained.model).items()}
+        safetensors.torch.save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
+        config = _config(trained)
+        write_json(temporary / "config.json", config)
+        write_text(temporary / "README.md", render_card(config, card or ModelCard()))
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Open a model folder again: on the CPU, in evaluation mode."""
+    shown = one_line(folder)
+    try:
+        config = read_json(folder / "config.json")
+        ours = config["pmtrans"]
+        temperature = read_temperature(ours)
+        classes = tuple(config["pretrained_cfg"]["label_names"])
+        stored: dict[str, Any] = ours["preprocessing"]
+        preprocessing = Preprocessing(**stored | {"mean": tuple(stored["mean"]), "std": tuple(stored["std"])})
+        backbone = BackboneConfig(name=ours["backbone"], weights="none", options=ours["options"])
+        head: HeadKind = ours["head"]
+        state = safetensors.torch.load_file(folder / "model.safetensors")
+    except FileNotFoundError as error:
+        missing = Path(str(error.filename or "model.safetensors")).name
+        raise ModelError(f"{shown!r} is neither a run folder nor a model folder: {missing} is missing.") from None
+    except KeyError as error:
+        raise ModelError(f"{shown!r} was not written by pmtrans: config.json has no {error}.") from None
+    except (TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
+        raise ModelError(f"{shown!r} cannot be opened: {one_line(error, 150)}") from None
+    built = create_backbone(backbone.name, "none", preprocessing.image_size, backbone.options)
+    model = Model(built, len(classes), head)
+    try:
+        _load(model, state)
+    except (RuntimeError, KeyError) as error:
+        raise ModelError(f"{shown!r}: weights do not fit {backbone.name!r}: {one_line(error, 150)}") from None
+    return TrainedModel(model.eval(), classes, preprocessing, backbone, temperature)
+
+
+def _tensors(model: Model) -> dict[str, Tensor]:
+    head = model.head.state_dict()
+    names = [f"{name}." for name in _classifier_names(model)] if model.head_kind == "linear" else [_MLP]
+    placed = {prefix + name: value.clone() for prefix in names for name, value in head.items()}
+    return {**model.backbone.timm_state_dict(), **placed}
+
+
+def _load(model: Model, state: dict[str, Tensor]) -> None:
+    prefixes = (*(f"{name}." for name in _classifier_names(model)), _MLP)
+    used = f"{_classifier_names(model)[0]}." if model.head_kind == "linear" else _MLP
+    head = {name.removeprefix(used): value for name, value in state.items() if name.startswith(used)}
+    model.head.load_state_dict(head)
+    model.backbone.load_timm_state_dict({n: v for n, v in state.items() if not n.startswith(prefixes)})
+
+
+def _classifier_names(model: Model) -> list[str]:
+    """timm's names of the classifier; a distilled DeiT has two, which the same weights serve."""
+    name = model.backbone.trunk.pretrained_cfg.get("classifier") or "head"
+    return [name] if isinstance(name, str) else list(name)
+
+
+def _config(trained: TrainedModel) -> dict[str, Any]:
+    model, preprocessing = trained.model, trained.preprocessing
+    timm_config = {k: v for k, v in dict(model.backbone.trunk.pretrained_cfg).items() if k in _KEPT}
+    size = preprocessing.image_size
+    architecture = str(model.backbone.trunk.pretrained_cfg["architecture"])
+    return {
+        "architecture": architecture,
+        "num_classes": len(trained.classes),
+        "num_features": model.backbone.features,
+        "model_args": {**_size_argument(model.backbone, size), **trained.backbone.options},
+        "pretrained_cfg": {
+            **timm_config,
+            "num_classes": len(trained.classes),
+            "input_size": [3, size, size],
+            "interpolation": preprocessing.interpolation,
+            "crop_pct": _crop_pct(preprocessing),
+            "crop_mode": "squash",
+            "mean": list(preprocessing.mean),
+            "std": list(preprocessing.std),
+            "label_names": list(trained.classes),
+        },
+        "pmtrans": {
+            "version": __version__,
+            "backbone": architecture,  # not the configured name: that may be a hub's or a folder's
+            "options": trained.backbone.options,
+            "weights": _origin(trained.backbone.weights),
+            "head": model.head_kind,
+            "temperature": trained.temperature,
+            "preprocessing": asdict(preprocessing),
+        },
+    }
+
+
+_KEPT = ("pool_size", "first_conv", "classifier", "license")
+
+
+def _size_argument(backbone: nn.Module, size: int) -> dict[str, int]:
+    """``img_size`` for the models that were built with it (a convolutional stem takes any size without)."""
+    default = backbone.trunk.pretrained_cfg.get("input_size", (3, size, size))[-1]  # type: ignore[union-attr, operator]
+    takes = hasattr(backbone.stem, "img_size")
+    return {"img_size": size} if takes and size != default else {}
+
+
+def _crop_pct(preprocessing: Preprocessing) -> float:
+    """timm resizes to floor(size / crop_pct): the ratio, or the next float below that brings our size back."""
+    ratio = preprocessing.crop_ratio
+    while math.floor(preprocessing.image_size / ratio) < preprocessing.resize_to:
+        ratio = math.nextafter(ratio, 0)
+    return ratio
+
+
+def _origin(weights: str) -> str:
+    """Where the starting weights came from; of a local file the name only, as the folder may be published."""
+    return weights if weights in ("none", "timm") or weights.startswith("hf-hub:") else Path(weights).name

@@ -1,0 +1,121 @@
+"""What a run was made with: its configuration and a fingerprint of its data, and whether both are still the same.
+
+``environment.json``: the versions and the device that a run's numbers depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+import yaml
+
+from pmtrans.config import Config
+from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.errors import RunError, one_line
+from pmtrans.files import read_json, write_json, write_text
+from pmtrans.run.folder import RunFolder
+from pmtrans.version import __version__
+
+# these do not change what is computed
+MAY_CHANGE = (
+    "data.workers",
+    "data.cache",
+    "train.checkpoint_activations",
+    "train.keep_checkpoints",
+    "train.loggers",
+    "train.sharding",
+)
+_MEASURED = 2000  # images of a domain whose sizes are compared: seconds, even on a slow network disk
+
+
+def describe_run(folder: RunFolder, config: Config, data: dict[str, Any]) -> None:
+    """Write down what a new run is made with."""
+    write_json(folder.data, data)
+    write_text(folder.config, config.to_yaml())
+
+
+def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) -> None:
+    """Another configuration or other data than the run was made with are refused, the difference shown."""
+    shown = one_line(folder.path)
+    try:
+        old = flatten(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+        before = read_json(folder.data)
+        domains = {name: dict(before[name]) for name in data}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+        raise RunError(
+            f"Run folder {shown!r} has a config.yaml or data.json that cannot be read: --overwrite it."
+        ) from None
+    new = flatten(yaml.safe_load(config.to_yaml()))
+    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and key not in MAY_CHANGE]
+    if changed:
+        pairs = "; ".join(f"{key}: {one_line(old.get(key), 60)} -> {one_line(new.get(key), 60)}" for key in changed[:5])
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise RunError(
+            f"Run folder {shown!r} was made with another configuration ({pairs}{more}): "
+            "choose another --out, or --overwrite it."
+        )
+    for name, now in data.items():
+        then = domains[name]
+        differs = [f"{key}: {one_line(then.get(key), 40)} -> {now[key]}" for key in now if then.get(key) != now[key]]
+        if differs:
+            raise RunError(
+                f"The {name} has changed since run {shown!r} began ({'; '.join(differs)}): "
+                "put it back, choose another --out, or --overwrite it."
+            )
+
+
+def fingerprint(source: LabelledDomain, target: Domain) -> dict[str, Any]:
+    """What training depends on in the data: names, sizes and source labels, never target labels."""
+    return {
+        "source": {**_fingerprint(source), "labels": _hash(source.labels)},
+        "target": _fingerprint(target),
+    }
+
+
+def _fingerprint(domain: Domain) -> dict[str, Any]:
+    """Of each path the last part: a folder that moved is the same data, and a target's folders may be labels."""
+    sample = domain.paths[:: max(1, len(domain.paths) // _MEASURED)]
+    return {
+        "images": len(domain),
+        "names": _hash(os.path.basename(path) for path in domain.paths),
+        "sizes": _hash(os.stat(path).st_size if os.path.exists(path) else None for path in sample),
+    }
+
+
+def _hash(parts: Iterable[Any]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(repr(part).encode("utf-8", "surrogateescape") + b"\0")
+    return digest.hexdigest()
+
+
+def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A tree of sections as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+_LIBRARIES = ("torch", "torchvision", "timm", "accelerate", "numpy", "scikit-learn")
+
+
+def environment() -> dict[str, str]:
+    """Names and versions, as they are now."""
+    found = {"pmtrans": __version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # built from source under another name
+            continue
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU"
+    return {**found, "device": device}

@@ -1,0 +1,86 @@
+"""What a run will need, before it begins: memory by real steps on real images, time by a few of them on the clock.
+
+Nothing is kept of these steps (``rehearsal``).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pmtrans.config import Config
+from pmtrans.data.domains import read_data
+from pmtrans.machine import used_memory
+from pmtrans.progress import Reporter
+from pmtrans.training.dry_run.rehearsal import ROUNDS, Memory, Times, measure_memory, measure_times, rehearse
+from pmtrans.training.failures import advice, explained_memory
+from pmtrans.training.train import baseline_switches
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer of ``--dry-run``; ``times`` None: the batch does not fit, so nothing could be timed."""
+
+    device: str
+    backbone: str
+    parameters: int
+    trainable: int
+    batch_size: int
+    accumulate: int
+    image_size: int
+    steps: int
+    steps_per_epoch: int
+    evaluations: int
+    memory: Memory
+    times: Times | None
+    baseline: Times | None
+    advice: tuple[str, ...]
+
+    @property
+    def run_seconds(self) -> float | None:
+        """Both trainings, where there is a baseline."""
+        if self.times is None:
+            return None
+        return sum(t.of_run(self.steps, self.evaluations) for t in (self.times, self.baseline) if t is not None)
+
+
+def make_plan(config: Config, reporter: Reporter) -> Plan:
+    """Read the data, build the model, take a few steps; nothing is written."""
+    data = read_data(config, reporter, decode=False)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    program = used_memory(device)
+    with tempfile.TemporaryDirectory() as scratch, explained_memory(config):
+        loop = rehearse(config, data, Path(scratch), reporter)
+        batches = loop.batches()
+        memory, fitting = measure_memory(loop, next(batches), program)
+        times = measure_times(loop, batches, ROUNDS) if memory.fits else None
+        steps, epoch, size = loop.steps, loop.epoch, loop.task.batch_size
+        numbers = [p.numel() for p in loop.method.parameters()], [p.numel() for p in loop.trainable()]
+        baseline = None
+        if times is not None and config.train.baseline and config.method["name"] != "source_only":
+            del loop, batches  # its weights are not needed beside the baseline's
+            plain = config.model_copy(update={"method": baseline_switches(config)})
+            loop = rehearse(plain, data, Path(scratch), reporter)
+            batches = loop.batches()
+            loop.step_at(0, next(batches))
+            baseline = measure_times(loop, batches, rounds=1)
+    every = config.train.evaluate_every or epoch
+    return Plan(
+        device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        backbone=config.backbone.name,
+        parameters=sum(numbers[0]),
+        trainable=sum(numbers[1]),
+        batch_size=size,
+        accumulate=config.train.accumulate,
+        image_size=config.data.image_size,
+        steps=steps,
+        steps_per_epoch=epoch,
+        evaluations=-(-steps // every),
+        memory=memory,
+        times=times,
+        baseline=baseline,
+        advice=() if memory.fits else tuple(advice(config, fitting)),
+    )

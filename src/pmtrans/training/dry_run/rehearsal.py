@@ -1,0 +1,184 @@
+"""The real loop for a few steps, to measure what a run needs: memory on real images, time on the clock.
+
+Passes over whole domains are made up (their features are random numbers), so that a plan takes seconds where the run
+takes days; a few images tell what a pass costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pmtrans.config import Config
+from pmtrans.data.batch import Batch
+from pmtrans.data.domain import Domain
+from pmtrans.data.domains import Data
+from pmtrans.evaluation.passes import Pass, run_pass
+from pmtrans.machine import forget_peak, obtainable_memory, peak_memory
+from pmtrans.progress import Reporter
+from pmtrans.signals import StopRequest
+from pmtrans.training.accelerator import create_accelerator
+from pmtrans.training.build import build
+from pmtrans.training.failures import OutOfMemory, explained_memory
+from pmtrans.training.loop import Loop
+from pmtrans.training.passes import Passes
+
+MOMENTS = 4  # a warm-up without the game costs less than the rest: steps are timed in each quarter of the run
+ROUNDS = 5
+PATIENCE = 20.0  # seconds that timed steps may take in all, one round of them in any case
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes. ``rest``: activations, images, and what libraries need while they compute."""
+
+    program: int  # Python and its libraries, before the model; 0 on a GPU
+    weights: int
+    gradients: int
+    optimiser: int
+    peak: int
+    obtainable: int
+    measured: bool  # False: worked out from smaller batches, as this one would not fit
+
+    @property
+    def rest(self) -> int:
+        return max(0, self.peak - self.program - self.weights - self.gradients - self.optimiser)
+
+    @property
+    def fits(self) -> bool:
+        return self.measured and self.peak <= self.obtainable
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds. ``steps`` are those of each part of the run, in order."""
+
+    steps: tuple[float, ...]
+    evaluation: float
+
+    def of_run(self, steps: int, evaluations: int) -> float:
+        return steps * statistics.mean(self.steps) + evaluations * self.evaluation
+
+
+class MadeUpPasses(Passes):
+    """Random features and predictions of the right shapes, made once."""
+
+    def forget(self) -> None:
+        pass
+
+    def _make(self, domain: Domain) -> Pass:
+        shapes = (len(domain), self.model.backbone.features), (len(domain), self.model.classes)
+        features_MF, logits_MK = (torch.rand(shape, device=self.accelerator.device) for shape in shapes)
+        return Pass(features_MF, logits_MK)
+
+
+class Rehearsal(Loop):
+    """The real loop, but that any step of the run can be taken at any time."""
+
+    passes_class = MadeUpPasses
+
+    def step_at(self, step: int, batches: list[Batch]) -> None:
+        """The step ``step`` of the run, on these micro-batches."""
+        self.step = step
+        self.method.train()
+        self._one_step([batch.to(self.accelerator.device) for batch in batches])
+        if self.accelerator.device.type == "cuda":
+            torch.cuda.synchronize(self.accelerator.device)
+
+    def moments(self) -> list[int]:
+        """Steps in the midst of each part of the run, none at the start of an epoch, where labels are made anew."""
+        wanted = [int(self.steps * (part + 0.5) / MOMENTS) for part in range(MOMENTS)]
+        return [min(step + (step % self.epoch == 0), self.steps - 1) for step in wanted]
+
+    def batches(self) -> Iterator[list[Batch]]:
+        """Micro-batches of a step each, loaded as training loads them, but that no method chooses them."""
+        times = self.config.train.accumulate
+        loaded = self.feed.load(self.feed.streams(0, times * (1 + MOMENTS * ROUNDS)))
+        while micro := list(itertools.islice(loaded, times)):
+            yield micro
+
+    def trainable(self) -> list[torch.nn.Parameter]:
+        return [p for p in self.method.parameters() if p.requires_grad]
+
+
+def rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> Rehearsal:
+    accelerator = create_accelerator(config.train.precision)
+    method, task, _ = build(config, data, reporter)
+    return Rehearsal("plan", method, task, config, scratch, accelerator, Reporter(quiet=True), StopRequest())
+
+
+def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple[Memory, int | None]:
+    """By one step with the whole batch, unless smaller ones say that it cannot fit; then also a batch that does."""
+    device, step = loop.accelerator.device, loop.moments()[-1]
+    whole, few = loop.task.batch_size, max(1, loop.task.batch_size // 8)
+    obtainable, ran_out = obtainable_memory(device), False
+    loop.passes.target()
+    loop.step_at(step, [_first(batch, few) for batch in batches])  # makes gradients and the optimiser's state
+    peaks = []
+    for pairs in (few, 2 * few) if whole > 2 * few else ():
+        forget_peak(device)
+        loop.step_at(step, [_first(batch, pairs) for batch in batches])
+        peaks.append(peak_memory(device))
+    per_pair = max(0.0, (peaks[1] - peaks[0]) / few) if peaks else 0.0
+    peak = int(peaks[0] + (whole - few) * per_pair) if peaks else 0
+    if peak <= obtainable:
+        try:
+            with explained_memory(loop.config):
+                forget_peak(device)
+                loop.step_at(step, batches)
+                peak = peak_memory(device)
+        except OutOfMemory:
+            ran_out = True
+            if not peaks:
+                raise
+    weights = [*loop.method.parameters(), *loop.method.buffers()]
+    states = [value for state in loop.optimiser.state.values() for value in state.values()]
+    memory = Memory(
+        program=program if device.type == "cpu" else 0,
+        weights=sum(tensor.nbytes for tensor in weights),
+        gradients=sum(p.nbytes for p in loop.trainable()),
+        optimiser=sum(value.nbytes for value in states if isinstance(value, torch.Tensor)),
+        peak=peak,
+        obtainable=obtainable,
+        measured=peak <= obtainable and not ran_out,
+    )
+    if memory.fits:
+        return memory, None
+    fitting = max(1, whole // 2)
+    while peaks and fitting > few and peaks[0] + (fitting - few) * per_pair > 0.9 * obtainable:
+        fitting //= 2
+    return memory, fitting
+
+
+def _first(batch: Batch, pairs: int) -> Batch:
+    return Batch(*(getattr(batch, name)[:pairs] for name in batch.__dataclass_fields__))
+
+
+def measure_times(loop: Rehearsal, batches: Iterator[list[Batch]], rounds: int) -> Times:
+    """Loading and the step, as the loop waits for both; the middle of a few rounds for each part of the run."""
+    begin = time.monotonic()
+    taken: list[list[float]] = [[] for _ in range(MOMENTS)]
+    for done in range(rounds):
+        if done and time.monotonic() - begin > PATIENCE * done / (done + 1):
+            break
+        for part, step in zip(taken, loop.moments(), strict=True):
+            start = time.monotonic()
+            loop.step_at(step, next(batches))
+            part.append(time.monotonic() - start)
+    return Times(tuple(statistics.median(part) for part in taken), _evaluation_seconds(loop))
+
+
+def _evaluation_seconds(loop: Rehearsal) -> float:
+    """A pass over target, held-out source and the sample of it, from one over a few images."""
+    task, size = loop.task, 2 * loop.task.batch_size
+    paths = task.target.paths[:size]
+    start = time.monotonic()
+    run_pass(loop.method.model, paths, task.preprocessing, size, 0, loop.accelerator.autocast)
+    each = (time.monotonic() - start) / len(paths)
+    return each * (len(task.target) + (len(task.holdout) + len(task.source_sample) if len(task.holdout) else 0))

@@ -1,0 +1,31 @@
+"""Classes that the target misses are named; classes that are there are not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pmtrans.data.checking.gap import missing_classes
+
+CENTRES = np.eye(6) * 4
+
+
+def features(labels: np.ndarray, seed: int, shift: float = 0.0) -> np.ndarray:
+    return CENTRES[labels] + np.random.default_rng(seed).normal(size=(len(labels), 6)) + shift
+
+
+def test_absent_classes_are_named_in_spite_of_a_shift() -> None:
+    source, present = np.repeat(np.arange(6), 20), np.repeat([0, 2, 3, 5], 30)
+    assert missing_classes(features(source, 0), source, features(present, 1, shift=0.5)) == [1, 4]
+
+
+def test_nothing_is_named_when_all_are_there_or_images_are_few() -> None:
+    source, target = np.repeat(np.arange(6), 20), np.repeat(np.arange(6), 30)
+    assert missing_classes(features(source, 0), source, features(target, 1)) == []
+    few = np.zeros(29, dtype=int)
+    assert missing_classes(features(source, 0), source, features(few, 1)) == []
+
+
+def test_labels_need_not_be_contiguous() -> None:
+    source = np.repeat([1, 3, 5], 20)
+    target = np.repeat([1, 5], 20)
+    assert missing_classes(features(source, 0), source, features(target, 1)) == [3]
