@@ -16,6 +16,7 @@ import resource
 import statistics
 import sys
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from pmtrans.errors import UserError
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
 from pmtrans.model import Model
-from pmtrans.training.players import create_optimiser, descending, rest
+from pmtrans.training.players import create_optimiser, descending, freeze_others
 
 STEPS = 100  # of the imagined training
 BEGIN, END = "<!-- measured cost: begin -->", "<!-- measured cost: end -->"
@@ -145,10 +146,10 @@ def prepare(method: Method, arguments: argparse.Namespace, device: torch.device)
 
 def step(method: Method, optimiser: torch.optim.Optimizer, batch: Batch, number: int) -> None:
     """One step of the loop, all phases, past 60 % of the training."""
-    for phase, movers in method.phases.items():
-        moment = Moment(STEPS * 3 // 5 + number % 20, STEPS, STEPS, phase)
-        method(batch, moment)["loss"].backward()
-        rest(optimiser.param_groups, movers)
+    moment = Moment(STEPS * 3 // 5 + number % 20, STEPS, STEPS)
+    for phase, movers in method.phases(moment).items():
+        method(batch, replace(moment, phase=phase))["loss"].backward()
+        freeze_others(optimiser.param_groups, movers)
         torch.nn.utils.clip_grad_norm_(descending(optimiser.param_groups), 5.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)

@@ -1,4 +1,4 @@
-"""What a user can get wrong. Each message is one line: what is wrong, where, and how to mend it."""
+"""What a user can get wrong. Each message is one line: what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class TrainingError(RuntimeError):
     """Training had to stop; what was saved before stays whole. Shown as one line, exit code 1."""
 
 
-class SaidElsewhere(Exception):
-    """Of several processes all fail in the same way: the main one says it, the others just end."""
+class ReportedByMainProcess(Exception):
+    """Of several processes all fail in the same way: the main one reports it, the others just end."""
 
 
-class MistakeSaidElsewhere(UserError, SaidElsewhere):
+class MistakeReportedByMainProcess(UserError, ReportedByMainProcess):
     """A user's mistake that the main process found."""
 
 
-class StoppedElsewhere(TrainingError, SaidElsewhere):
+class StopReportedByMainProcess(TrainingError, ReportedByMainProcess):
     """Training that stops in all processes at the same step."""
 
 
-class LostProcess(TrainingError, SaidElsewhere):
+class LostProcess(TrainingError, ReportedByMainProcess):
     """Another process of the run is not there any more."""
 
 

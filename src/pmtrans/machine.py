@@ -1,7 +1,4 @@
-"""How much memory a process uses, has used at most, and may have: the GPU's, or the machine's where there is none.
-
-How many loader processes pay.
-"""
+"""What this machine offers a process: cores, and memory (the GPU's, or the machine's where there is none)."""
 
 from __future__ import annotations
 
@@ -9,9 +6,12 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped]
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 _CONTROL_GROUPS = (  # (limit, used) of a container; the machine may have more
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -22,13 +22,17 @@ _CONTROL_GROUPS = (  # (limit, used) of a container; the machine may have more
 def used_memory(device: torch.device) -> int:
     """Bytes now."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.memory_allocated(device)
     return int(psutil.Process().memory_info().rss)
 
 
 def forget_peak(device: torch.device) -> None:
-    """Begin to measure anew, where the system can; elsewhere the peak is that since the start of the process."""
+    """Start measuring again, where the system can; elsewhere the peak is that since the start of the process."""
     if device.type == "cuda":
+        import torch
+
         torch.cuda.reset_peak_memory_stats(device)
         return
     with suppress(OSError):
@@ -38,6 +42,8 @@ def forget_peak(device: torch.device) -> None:
 def peak_memory(device: torch.device) -> int:
     """Bytes at the highest moment since ``forget_peak``."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.max_memory_allocated(device)
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
@@ -50,21 +56,25 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def obtainable_memory(device: torch.device) -> int:
+def available_memory(device: torch.device) -> int:
     """Bytes that this process has or could still get."""
     if device.type == "cuda":
+        import torch
+
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
     free = int(psutil.virtual_memory().available)
     for limit, used in _CONTROL_GROUPS:
-        with suppress(OSError, ValueError):  # "max" is no number: no limit
+        with suppress(OSError, ValueError):  # "max": no limit
             free = min(free, int(limit.read_text()) - int(used.read_text()))
     return used_memory(device) + max(0, free)
 
 
+def cores() -> int:
+    """Those that this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def useful_workers(images: int, batch_size: int) -> int:
-    """None for a few images, as a process costs more to start than it saves; else one a spare core, at most 8."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if images < 4 * batch_size or images < 64:
-        return 0
-    return max(1, min(8, cores - 1))
+    """Loader processes: none for a few images, which cost less than a process; else one a spare core, at most 8."""
+    return max(1, min(8, cores() - 1)) if images >= max(64, 4 * batch_size) else 0

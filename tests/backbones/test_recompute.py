@@ -105,7 +105,7 @@ def test_scores_of_recomputed_blocks_are_taken_once(monkeypatch: pytest.MonkeyPa
 
 def gradients(method: Method, batch: Batch, pieces: int = 1) -> dict[str, Tensor]:
     torch.manual_seed(3)
-    for phase in method.phases:
+    for phase in method.phases(Moment(50, 100, 10)):
         with in_pieces(pieces):
             loss = method(batch, Moment(50, 100, 10, phase))["loss"]
         loss.backward()

@@ -34,7 +34,7 @@ from pmtrans.selection.validators.dev import controlled_risk
 from pmtrans.selection.validators.entropy import entropy
 from pmtrans.selection.validators.information_maximisation import information_maximisation
 from pmtrans.selection.validators.snd import snd
-from pmtrans.training.players import rest
+from pmtrans.training.players import freeze_others
 
 SIZES = Sizes(classes=3, source_images=12, target_images=9)
 MOMENT = Moment(step=50, steps=100, steps_per_epoch=10)
@@ -149,10 +149,10 @@ def step(method: Method, batch: Batch) -> None:
     """All phases as the loop has them, with SGD."""
     groups = [{"player": p.name, "params": [value for _, value in p.parameters]} for p in method.players(1.0)]
     optimiser = torch.optim.SGD(groups, RATE)
-    for phase, movers in method.phases.items():
+    for phase, movers in method.phases(MOMENT).items():
         optimiser.zero_grad()
         method(batch, Moment(MOMENT.step, MOMENT.steps, MOMENT.steps_per_epoch, phase))["loss"].backward()
-        rest(optimiser.param_groups, movers)
+        freeze_others(optimiser.param_groups, movers)
         optimiser.step()
 
 

@@ -23,7 +23,7 @@ from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPa
 from pmtrans.methods.scda import SCDA, SCDAOptions, same_class_pairs
 from pmtrans.methods.symnets import SymNets, SymNetsOptions, domain_loss
 from pmtrans.model import Model
-from pmtrans.training.players import create_optimiser, rest
+from pmtrans.training.players import create_optimiser, freeze_others
 
 SIZES = Sizes(classes=3, source_images=12, target_images=9)
 
@@ -46,7 +46,7 @@ def step(method: Method, batch: Batch, phase: str) -> None:
     """One phase as the loop does it."""
     optimiser = create_optimiser(method, TrainConfig(learning_rate=1e-3, head_ratio=1.0))
     method(batch, at(phase))["loss"].backward()
-    rest(optimiser.param_groups, method.phases[phase])
+    freeze_others(optimiser.param_groups, method.phases(at())[phase])
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
 
@@ -58,7 +58,7 @@ def test_classifiers_raise_the_discrepancy_and_features_lower_it(
     model = tiny().eval()
     batch = batch_for(model, pairs=8)
     method = METHODS[name].create(model, METHODS[name].options.model_validate({"repeats": 2}), SIZES).eval()
-    assert list(method.phases) == ["source", "classifiers", "features_1", "features_2"]
+    assert list(method.phases(at())) == ["source", "classifiers", "features_1", "features_2"]
     for _ in range(40):  # once the source is learnt, nothing but the discrepancy is left to move on
         step(method, batch, "source")
 
@@ -74,7 +74,7 @@ def test_classifiers_raise_the_discrepancy_and_features_lower_it(
         for _ in range(5):
             step(method, batch, phase)
         moved = {key for key, value in weights().items() if not value.equal(start[key])}
-        movers = method.phases[phase]
+        movers = method.phases(at())[phase]
         owned = {key for player in method.players(1.0) if player.name in movers for key, _ in player.parameters}
         assert moved <= owned
         if phase == "classifiers":
@@ -99,7 +99,7 @@ def test_the_three_losses_of_mcd_are_those_of_the_paper(
     classification = sum(-log_softmax(z, 1)[range(4), labels].mean() for z in z_s)
     discrepancy = np.abs(p_t[0] - p_t[1]).mean()
     balance = 0.01 * sum(-np.log(p.mean(0)).mean() for p in p_t)
-    losses = {phase: float(method(batch, at(phase))["loss"].detach()) for phase in method.phases}
+    losses = {phase: float(method(batch, at(phase))["loss"].detach()) for phase in method.phases(at())}
     assert losses["source"] == pytest.approx(classification + balance, rel=1e-4)
     assert losses["classifiers"] == pytest.approx(classification - discrepancy + balance, rel=1e-4)
     assert losses["features_4"] == pytest.approx(discrepancy, rel=1e-4)
@@ -124,7 +124,7 @@ def test_the_features_learn_from_the_source_alone_while_the_game_warms_up(
         torch.manual_seed(0)
         method.before_step(moment, context)
         total = [torch.zeros_like(p) for p in model.backbone.parameters()]
-        for phase, movers in method.phases.items():
+        for phase, movers in method.phases(at()).items():
             if movers is None or "feature_extractor" in movers:
                 loss = method(of, at(phase, moment.step))["loss"]
                 total = [a + b for a, b in zip(total, gradients(loss, model.backbone), strict=True)]

@@ -19,12 +19,14 @@ from pmtrans.errors import ModelError
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Context, Method, Moment, SourcePass, TargetPass, check_players
 from pmtrans.model import Model
+from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
 from pmtrans.settings import load_config
 from pmtrans.signals import Interrupted, StopRequest
 from pmtrans.training.build import build
-from pmtrans.training.checkpoint import checkpoints, load_snapshot
 from pmtrans.training.loop import Loop
+from pmtrans.training.passes import Passes
+from pmtrans.training.resume import last_snapshot
 
 SIZES = Sizes(classes=3, source_images=12, target_images=9)
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -52,7 +54,11 @@ def loop_of(config: Config, folder: Path, stop_at: int = 0) -> Loop:
     method, task, _ = build(config, read_data(config, quiet), quiet)
     folder.mkdir(exist_ok=True)
     reporter = StopsAt(stop, stop_at)
-    return Loop(config.method["name"], method, task, config, folder, Accelerator(cpu=True), reporter, stop)
+    accelerator = Accelerator(cpu=True)
+    passes = Passes(method.model, task, 0, accelerator, Processes())
+    snapshot = last_snapshot(folder, quiet)
+    name = config.method["name"]
+    return Loop(name, method, task, config, folder, accelerator, passes, reporter, stop, snapshot=snapshot)
 
 
 def config_of(name: str, domains: tuple[Path, Path], settings: list[str], steps: int) -> Config:
@@ -75,7 +81,6 @@ def test_training_resumed_in_its_midst_is_the_training_that_was_never_interrupte
     with pytest.raises(Interrupted):
         loop_of(config, tmp_path / "halves", stop_at=3).fit()
     resumed = loop_of(config, tmp_path / "halves")
-    resumed.resume(load_snapshot(checkpoints(tmp_path / "halves" / "checkpoints")[-1]))
     assert (resumed.step, resumed.epoch) == (3, 2)
     resumed.fit()
     expected, found = whole.method.state_dict(), resumed.method.state_dict()
@@ -97,7 +102,7 @@ def step_all_phases(method: Method, batch: Batch, moment: Moment) -> dict[str, d
             method.choose_pairs(now, context)
         method.before_step(now, context)
     outputs = {}
-    for phase in method.phases:
+    for phase in method.phases(moment):
         outputs[phase] = method(batch, Moment(moment.step, moment.steps, moment.steps_per_epoch, phase))
         outputs[phase]["loss"].backward()
     method.after_step(moment)
@@ -119,7 +124,9 @@ def test_a_step_gives_finite_losses_and_reaches_every_player(
     method.train()
     players = method.players(10.0)
     check_players(players, method)
-    assert {mover for phase in method.phases.values() for mover in phase or ()} <= {player.name for player in players}
+    assert {mover for phase in method.phases(Moment(50, 100, 10)).values() for mover in phase or ()} <= {
+        player.name for player in players
+    }
     outputs = step_all_phases(method, batch_for(model), Moment(50, 100, 10))
     for phase, values in outputs.items():
         assert values["loss"].ndim == 0, phase

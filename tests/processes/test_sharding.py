@@ -9,7 +9,7 @@ from torch import nn
 from pmtrans.errors import ConfigError
 from pmtrans.model import Model
 from pmtrans.processes.group import Processes
-from pmtrans.processes.sharding import apart, clip_gradients
+from pmtrans.processes.sharding import by_sharding, clip_gradients
 from pmtrans.settings import load_config
 from pmtrans.training.accelerator import refuse_unshardable
 
@@ -38,8 +38,8 @@ def test_plain_gradients_are_clipped_as_torch_clips_them() -> None:
     assert clip_gradients([ours], 1.0) == pytest.approx(5.0)
     torch.nn.utils.clip_grad_norm_([theirs], 1.0)
     assert torch.equal(ours.grad, theirs.grad)
-    assert apart([ours, theirs]) == [[ours, theirs]]
-    assert apart([]) == []
+    assert by_sharding([ours, theirs]) == [[ours, theirs]]
+    assert by_sharding([]) == []
 
 
 @pytest.mark.parametrize(("images", "count"), [(1, 3), (5, 4), (12, 4), (7, 2), (9, 1)])

@@ -149,7 +149,7 @@ def test_a_run_goes_on_with_and_without_sharding(pair: Path, home: Path) -> None
     assert not (pair / "begun-sharded" / "summary.json").exists()
     going_on = tiny_run.Witness()
     train(config, pair / "begun-sharded", going_on)
-    assert f"Going on with pmtrans from step {STOP} of 12." in going_on.said
+    assert f"Resuming pmtrans from step {STOP} of 12." in going_on.said
     assert_close_runs(alone, pair / "begun-sharded")
 
 
@@ -224,7 +224,7 @@ def test_a_lost_process_ends_the_run_in_one_line_and_another_number_of_processes
 
     going_on = tiny_run.Witness()
     train(load_config(None, [], long_settings(home)), run, going_on)
-    assert any(said.startswith("Going on with pmtrans from step") for said in going_on.said)
+    assert any(said.startswith("Resuming pmtrans from step") for said in going_on.said)
     assert_close_runs(long_run, run)
 
 
@@ -240,7 +240,7 @@ def test_torchrun_starts_all_again_after_one_was_lost(home: Path, long_run: Path
     os.kill(child_of(launched, 1), signal.SIGKILL)
     _, said = launched.communicate(timeout=300)
     assert launched.returncode == 0, said
-    assert "Going on with pmtrans from step" in said
+    assert "Resuming pmtrans from step" in said
     assert_close_runs(long_run, run)
 
 

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.methods import Sizes
-from pmtrans.methods.method import ClassifierOptions
+from pmtrans.methods.method import Options
 from pmtrans.methods.source_only import SourceOnly
 from pmtrans.model import Model
 from pmtrans.processes.group import joined
@@ -48,7 +48,7 @@ def numbers_held() -> dict[str, int]:
     backbone = create_backbone(
         "vit_tiny_patch16_224", "none", 32, {"depth": 3, "embed_dim": 32, "num_heads": 2, "class_token": True}
     )
-    method = SourceOnly(Model(backbone, 3), ClassifierOptions(), Sizes(3, 4, 4))
+    method = SourceOnly(Model(backbone, 3), Options(), Sizes(3, 4, 4))
     shard(method, torch.device("cpu"), None)
     optimiser = create_optimiser(method, TrainConfig())
     method.model(torch.rand(4, 3, 32, 32)).square().sum().backward()

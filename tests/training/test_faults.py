@@ -100,7 +100,7 @@ def test_a_broken_checkpoint_is_passed_over_and_the_one_before_is_used(
         state.write_bytes(pickle.dumps({"format": 1}))
     witness = Witness()
     train(configure(), cut, witness)
-    assert any("checkpoint step-00000004 is passed over: it" in line for line in witness.said)
+    assert any("checkpoint step-00000004 is skipped: it" in line for line in witness.said)
     assert witness.steps == [3, 4, 5, 6]
     assert_same_run(cut, undisturbed)
 

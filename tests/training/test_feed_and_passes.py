@@ -25,7 +25,7 @@ def parts_of(config: Config) -> tuple[Passes, Feed]:
     quiet = Reporter(quiet=True)
     method, task, _ = build(config, read_data(config, quiet), quiet)
     passes = Passes(method.model, task, 0, Accelerator(cpu=True), Processes())
-    return passes, Feed(method, task, config, torch.device("cpu"), Processes(), passes.context)
+    return passes, Feed(method, task, config, torch.device("cpu"), Processes(), passes)
 
 
 def indices(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:

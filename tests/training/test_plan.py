@@ -10,7 +10,7 @@ import torch
 from pmtrans.cli import main
 from pmtrans.cli.plan_table import amount, duration
 from pmtrans.config import Config
-from pmtrans.machine import forget_peak, obtainable_memory, peak_memory, used_memory
+from pmtrans.machine import available_memory, forget_peak, peak_memory, used_memory
 from pmtrans.progress import Reporter
 from pmtrans.training.dry_run import rehearsal
 from pmtrans.training.dry_run.plan import make_plan
@@ -38,7 +38,7 @@ def test_dry_run_says_what_it_takes_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     code, said, error = dry_run(configure, tmp_path / "out", monkeypatch, capsys)
     assert (code, error) == (0, "")
-    for part in ("parameters", "AdamW", "memory that can be had", "a step", "an epoch", "source only", "(6 steps)"):
+    for part in ("parameters", "AdamW", "available memory", "a step", "an epoch", "source only", "(6 steps)"):
         assert part in said
     assert "does not fit" not in said
     assert "\x1b" not in said
@@ -48,7 +48,7 @@ def test_dry_run_says_what_it_takes_and_writes_nothing(
 def test_a_plan_that_does_not_fit_gives_advice_and_another_exit_code(
     tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rehearsal, "obtainable_memory", lambda device: 1000)  # a very small machine
+    monkeypatch.setattr(rehearsal, "available_memory", lambda device: 1000)  # a very small machine
     code, said, _ = dry_run(configure, tmp_path / "out", monkeypatch, capsys)
     assert code == 1
     assert "It does not fit: " in said
@@ -94,7 +94,7 @@ def test_the_peak_of_memory_is_seen_and_can_be_forgotten() -> None:
     if Path("/proc/self/clear_refs").exists():
         forget_peak(CPU)
         assert peak_memory(CPU) < before + 60_000_000
-    assert used_memory(CPU) < obtainable_memory(CPU)
+    assert used_memory(CPU) < available_memory(CPU)
 
 
 def test_amounts_and_durations_are_for_people() -> None:

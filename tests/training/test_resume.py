@@ -20,7 +20,7 @@ def test_the_same_command_goes_on_from_the_last_checkpoint(cut: Path, configure:
     witness = Witness()
     train(configure(), cut, witness)
     assert witness.steps == [5, 6]
-    assert "Going on with pmtrans from step 4 of 6." in witness.said
+    assert "Resuming pmtrans from step 4 of 6." in witness.said
     assert_same_run(cut, undisturbed)
 
 
@@ -114,7 +114,7 @@ def test_an_image_of_another_size_is_noticed(cut: Path, configure: Configure, im
 
 
 def test_never_refuses_a_folder_with_a_run(cut: Path, configure: Configure) -> None:
-    with pytest.raises(RunError, match=r"holds a run: go on with --resume auto, or --overwrite it\.$"):
+    with pytest.raises(RunError, match=r"holds a run: resume it with --resume auto, or --overwrite it\.$"):
         train(configure(), cut, Witness(), resume="never")
 
 

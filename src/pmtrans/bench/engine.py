@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from pmtrans.bench.execute import Outcome, execute
 from pmtrans.bench.jobs import Job
+from pmtrans.machine import cores
 from pmtrans.progress import Reporter
 from pmtrans.signals import Interrupted
 
@@ -89,8 +90,7 @@ class Processes:
 
 def threads_for(slots: int) -> int:
     """An equal share of the cores; ``OMP_NUM_THREADS`` decides where it is set."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // slots))
+    return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // slots))
 
 
 def visible_gpus() -> list[str]:

@@ -52,12 +52,12 @@ def _root(
 
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2, a stopped training one line and exit code 1."""
-    from pmtrans.errors import SaidElsewhere, TrainingError, UserError, one_line
+    from pmtrans.errors import ReportedByMainProcess, TrainingError, UserError, one_line
     from pmtrans.processes.environment import is_main
 
     try:
         app()
     except (UserError, TrainingError) as error:
-        if is_main() or not isinstance(error, SaidElsewhere):
+        if is_main() or not isinstance(error, ReportedByMainProcess):
             print(f"error: {one_line(error, 2000)}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UserError) else 1)

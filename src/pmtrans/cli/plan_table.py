@@ -29,7 +29,7 @@ def show_plan(plan: Plan) -> None:
         ("activations and the rest of a step", amount(memory.rest)),
         *([("Python and libraries", amount(memory.program))] if memory.program else []),
         ("memory at the peak of a step", amount(memory.peak) + ("" if memory.measured else " (worked out)")),
-        ("memory that can be had", amount(memory.obtainable)),
+        ("available memory", amount(memory.available)),
     ]
     if plan.times is not None:
         low, high = min(plan.times.steps), max(plan.times.steps)
@@ -49,7 +49,7 @@ def show_plan(plan: Plan) -> None:
     console = Console(emoji=False)
     console.print(table)
     if not memory.fits:
-        said = f"It does not fit: {amount(memory.peak)} are needed, {amount(memory.obtainable)} can be had."
+        said = f"It does not fit: {amount(memory.peak)} are needed, {amount(memory.available)} are available."
         console.print(f"{said} Try {'; or '.join(plan.advice)}.", markup=False, highlight=False, soft_wrap=True)
 
 

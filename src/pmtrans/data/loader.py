@@ -19,7 +19,7 @@ from pmtrans.data.cache import ImageCache, read_image
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
-from pmtrans.errors import DataError, SaidElsewhere, TrainingError
+from pmtrans.errors import DataError, ReportedByMainProcess, TrainingError
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class VanishedImage(TrainingError):
     """An image that was there when training began cannot be read any more; raised between two steps."""
 
 
-class VanishedElsewhere(VanishedImage, SaidElsewhere):
+class VanishReportedByMainProcess(VanishedImage, ReportedByMainProcess):
     """The same in the other processes of a run."""
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from pmtrans.machine import cores
 
 Result = TypeVar("Result")
 _CHUNK = 16  # files a task: a future for each of a million files would cost more than the small files do
@@ -21,7 +22,7 @@ def map_files(
     Threads suffice: Pillow, NumPy and hashlib leave the interpreter's lock while they work. The progress bar
     goes to the error stream, and only if that is a terminal.
     """
-    workers = workers or _processors()
+    workers = workers or cores()
     chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
     with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
         warnings.simplefilter("ignore")  # Pillow's, about files whose fate the result tells
@@ -46,9 +47,3 @@ def _watched(done: Iterator[list[Result]], total: int, title: str) -> Iterator[l
         for results in done:
             progress.advance(task, len(results))
             yield results
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):  # what this process may use, which in a container is less
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -13,11 +13,11 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
-from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
+from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.model import Model
 
 
-class BNMOptions(ClassifierOptions):
+class BNMOptions(Options):
     """Switches of BNM."""
 
     weight: float = Field(1.0, ge=0, description="weight of the nuclear norm")

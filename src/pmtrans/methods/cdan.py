@@ -18,8 +18,8 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.dann import DANNOptions
-from pmtrans.methods.method import Method, Moment, Player, Sizes, named
-from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.method import Method, Moment, Player, Sizes
+from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.entropy import entropy_weights
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.model import Model
@@ -80,8 +80,7 @@ class CDAN(Method):
         self.discriminator = Discriminator(self.conditioning.width, options.hidden)
 
     def players(self, head_ratio: float) -> list[Player]:
-        discriminator = Player("discriminator", named(self.discriminator, "discriminator"), head_ratio)
-        return [*super().players(head_ratio), discriminator]
+        return [*super().players(head_ratio), discriminator_player(self.discriminator, head_ratio)]
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))

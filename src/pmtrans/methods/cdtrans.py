@@ -5,8 +5,6 @@ Shapes: B pairs, N source and M target images, P = N + M pairs that may be chose
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -16,7 +14,7 @@ from pmtrans.backbones.attention import use_fused_attention
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.distillation import distillation_loss
-from pmtrans.methods.method import Context, Method, Moment, Options, Sizes
+from pmtrans.methods.method import Context, LabelSmoothing, Method, Moment, Options, Sizes
 from pmtrans.methods.parts.cross_attention import encode_three_branches
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
@@ -25,8 +23,7 @@ from pmtrans.pseudo_labels import kmeans_pseudo_labels
 class CDTransOptions(Options):
     """Switches of CDTrans."""
 
-    head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the classification loss")
+    label_smoothing: LabelSmoothing = 0.0
     warmup: float = Field(0.2, ge=0, lt=1, description="share of the epochs that are source-only: the first stage")
     refresh_epochs: int = Field(1, ge=1, description="epochs between two choices of pairs (the paper: 10 of 40)")
     distillation: float = Field(1.0, ge=0, description="weight of the distillation from the cross branch")

@@ -15,12 +15,12 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
 from pmtrans.losses.kernels import maximum_mean_discrepancy
-from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
+from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.entropy import entropy
 from pmtrans.model import Model
 
 
-class CKBOptions(ClassifierOptions):
+class CKBOptions(Options):
     """Switches of CKB."""
 
     weight: float = Field(1.0, ge=0, description="weight of the conditional kernel Bures distance")

@@ -12,8 +12,8 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
-from pmtrans.methods.method import Method, Moment, Player, Sizes, named
-from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.method import Method, Moment, Player, Sizes
+from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.warmup import GameOptions
 from pmtrans.model import Model
@@ -41,8 +41,7 @@ class DANN(Method):
         self.discriminator = Discriminator(model.backbone.features, options.hidden)
 
     def players(self, head_ratio: float) -> list[Player]:
-        discriminator = Player("discriminator", named(self.discriminator, "discriminator"), head_ratio)
-        return [*super().players(head_ratio), discriminator]
+        return [*super().players(head_ratio), discriminator_player(self.discriminator, head_ratio)]
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))

@@ -19,7 +19,7 @@ from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.mcd import three_steps
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
-from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.warmup import GameOptions, first_step
 from pmtrans.model import Model
@@ -80,7 +80,6 @@ class DWL(Method):
         self.discriminator = Discriminator(features, options.hidden, layers=2)
         moving = ("feature_extractor", "classifier", "discriminator")  # D keeps up with F
         self.steps = three_steps(("auxiliaries",), moving, options.repeats)
-        self.phases = self.steps  # type: ignore[misc]  # how often step C is repeated is a switch
         self.register_buffer("balance", torch.tensor(0.5))  # tau
         for name in ("alignment_range", "discriminability_range"):  # smallest and largest value seen
             self.register_buffer(name, torch.tensor([torch.inf, -torch.inf]))
@@ -90,15 +89,17 @@ class DWL(Method):
         return [
             *super().players(head_ratio),
             Player("auxiliaries", auxiliaries, head_ratio),
-            Player("discriminator", named(self.discriminator, "discriminator"), head_ratio),
+            discriminator_player(self.discriminator, head_ratio),
         ]
+
+    def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
+        """Steps B and C are left out as long as the source is being learnt."""
+        return self.steps if moment.step >= first_step(moment, self.options.warmup) else {"source": None}
 
     @torch.no_grad()
     def before_step(self, moment: Moment, context: Context) -> None:
         """tau = A / (A + 1 - J) (Eq. 12), A the distance and J the discriminability, in their range (Eqs. 10, 11)."""
-        playing = moment.step >= first_step(moment, self.options.warmup)
-        self.phases = self.steps if playing else {"source": None}  # type: ignore[misc]
-        if not (playing and moment.starts_epoch):
+        if moment.step < first_step(moment, self.options.warmup) or not moment.starts_epoch:
             return
         assert context.source_pass is not None
         source, target = context.source_pass(), context.target_pass()

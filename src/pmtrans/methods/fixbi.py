@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import log_complement
-from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.warmup import first_step
 from pmtrans.model import Model
 
 
-class FixBiOptions(ClassifierOptions):
+class FixBiOptions(Options):
     """Switches of FixBi."""
 
     source_ratio: float = Field(0.7, gt=0, lt=1, description="source weight in the source-dominant mixture")

@@ -18,9 +18,9 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
 from pmtrans.methods.cdan import CDANOptions, OuterProduct, RandomSketch
-from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes
 from pmtrans.methods.parts.class_runs import paired_runs
-from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.entropy import entropy_weights
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.warmup import first_step
@@ -76,7 +76,7 @@ class ILA(Method):
     def players(self, head_ratio: float) -> list[Player]:
         return [
             *super().players(head_ratio),
-            Player("discriminator", named(self.discriminator, "discriminator"), ratio=head_ratio),
+            discriminator_player(self.discriminator, head_ratio),
         ]
 
     def choose_pairs(self, moment: Moment, context: Context) -> Tensor:

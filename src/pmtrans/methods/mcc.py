@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -11,15 +9,14 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.class_confusion import minimum_class_confusion
-from pmtrans.methods.method import Method, Moment, Options, Sizes
+from pmtrans.methods.method import LabelSmoothing, Method, Moment, Options, Sizes
 from pmtrans.model import Model
 
 
 class MCCOptions(Options):
     """Switches of MCC."""
 
-    head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the classification loss")
+    label_smoothing: LabelSmoothing = 0.0
     weight: float = Field(1.0, ge=0, description="weight of the class confusion")
     temperature: float = Field(2.5, gt=0, description="temperature of the target's predictions")
 

@@ -15,7 +15,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.precision import float32_losses
-from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Method, Moment, Player, Sizes, named
 from pmtrans.methods.parts.warmup import GameOptions, first_step
 from pmtrans.model import Model
 
@@ -59,16 +59,14 @@ class MCD(Method):
         self.options = options
         self.second_classifier = create_head(options.head, model.backbone.features, sizes.classes)
         self.steps = three_steps(("classifier", "second_classifier"), ("feature_extractor",), options.repeats)
-        self.phases = self.steps  # type: ignore[misc]  # how often step C is repeated is a switch
 
     def players(self, head_ratio: float) -> list[Player]:
         second = Player("second_classifier", named(self.second_classifier, "second_classifier"), head_ratio)
         return [*super().players(head_ratio), second]
 
-    def before_step(self, moment: Moment, context: Context) -> None:
+    def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
         """Steps B and C are left out as long as the source is being learnt."""
-        playing = moment.step >= first_step(moment, self.options.warmup)
-        self.phases = self.steps if playing else {"source": None}  # type: ignore[misc]
+        return self.steps if moment.step >= first_step(moment, self.options.warmup) else {"source": None}
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         if moment.phase == "source":  # step A: min over F, C1, C2

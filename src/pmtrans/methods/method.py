@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
@@ -18,18 +18,16 @@ from pmtrans.backbones.head import HeadKind
 from pmtrans.data.batch import Batch
 from pmtrans.model import Model
 
+LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="label smoothing of the classification loss")]
+
 
 class Options(BaseModel):
-    """The switches of a method, as they stand under ``method:`` in a configuration."""
+    """The switches of a method, as they stand under ``method:`` in a configuration; these every method has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-
-class ClassifierOptions(Options):
-    """The switches that every method with a classifier on the source has."""
-
     head: HeadKind = Field("linear", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
+    label_smoothing: LabelSmoothing = 0.1
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,6 @@ class Method(nn.Module, ABC):
     uses_source: ClassVar[bool] = True
     uses_target: ClassVar[bool] = True
     chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
-    phases: ClassVar[dict[str, tuple[str, ...] | None]] = {"joint": None}  # phase -> players that move; None: all
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -129,6 +126,10 @@ class Method(nn.Module, ABC):
             Player("feature_extractor", named(self.model.backbone, "model.backbone")),
             Player("classifier", named(self.model.head, "model.head"), ratio=head_ratio),
         ]
+
+    def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
+        """The phases of a step, in order, each with the players that move in it; None: all of them."""
+        return {"joint": None}
 
     def before_step(self, moment: Moment, context: Context) -> None:
         """Between steps: refresh pseudo labels, restore a snapshot, and the like."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -12,7 +10,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.masked_consistency import masked_consistency_loss
-from pmtrans.methods.method import Method, Moment, Options, Sizes
+from pmtrans.methods.method import LabelSmoothing, Method, Moment, Options, Sizes
 from pmtrans.methods.parts.masked_teacher import MaskedConsistency
 from pmtrans.model import Model
 
@@ -20,8 +18,7 @@ from pmtrans.model import Model
 class MICOptions(Options):
     """Switches of MIC."""
 
-    head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the classification loss")
+    label_smoothing: LabelSmoothing = 0.0
     weight: float = Field(1.0, ge=0, description="weight of the masked consistency")
     mcc: float = Field(0.0, ge=0, description="weight of the class confusion; the paper's best results add it")
     teacher_rate: float = Field(0.999, ge=0, lt=1, description="rate of the moving average that the teacher is")

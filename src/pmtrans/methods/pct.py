@@ -13,12 +13,12 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.prototype_transport import prototype_posterior, prototype_transport_loss
-from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
+from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.model import Model
 
 
-class PCTOptions(ClassifierOptions):
+class PCTOptions(Options):
     """Switches of PCT."""
 
     weight: float = Field(1.0, ge=0, description="weight of the transport")

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.methods.method import ClassifierOptions, Context, Method, Moment, Sizes
+from pmtrans.methods.method import Context, Method, Moment, Options, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.frozen import through_frozen
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 
 
-class SHOTOptions(ClassifierOptions):
+class SHOTOptions(Options):
     """Switches of SHOT."""
 
     source_share: float = Field(0.4, gt=0, lt=1, description="share of the steps that train the source model")

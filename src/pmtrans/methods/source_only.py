@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
@@ -13,9 +12,6 @@ from pmtrans.model import Model
 
 class SourceOnlyOptions(Options):
     """Switches of the baseline."""
-
-    head: str = Field("linear", pattern="^(linear|mlp)$", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
 
 
 class SourceOnly(Method):

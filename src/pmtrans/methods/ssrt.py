@@ -5,8 +5,6 @@ Shapes: B pairs, K classes; hidden states have the images first, whatever the fa
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -18,8 +16,8 @@ from pmtrans.errors import ConfigError
 from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.self_refinement import self_refinement_loss
-from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.method import Context, LabelSmoothing, Method, Moment, Options, Player, Sizes
+from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.safe_training import SMALLEST_PART, SafeTraining
 from pmtrans.model import Model
@@ -29,8 +27,7 @@ from pmtrans.processes.rows import all_rows, own_rows
 class SSRTOptions(Options):
     """Switches of SSRT."""
 
-    head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the classification loss")
+    label_smoothing: LabelSmoothing = 0.0
     adversary: float = Field(1.0, ge=0, description="weight of the domain discriminator's loss")
     reversal: float = Field(0.1, ge=0, description="top of the gradient reversal coefficient")
     refinement: float = Field(0.2, ge=0, description="weight of the self-refinement loss")
@@ -75,7 +72,7 @@ class SSRT(Method):
     def players(self, head_ratio: float) -> list[Player]:
         return [
             *super().players(head_ratio),
-            Player("discriminator", named(self.discriminator, "discriminator"), ratio=head_ratio),
+            discriminator_player(self.discriminator, head_ratio),
         ]
 
     def guarded(self) -> list[nn.Module]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
-from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
+from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes
@@ -21,7 +21,7 @@ from pmtrans.model import Model
 from pmtrans.pseudo_labels.bank import FeatureMemory
 
 
-class TSAOptions(ClassifierOptions):
+class TSAOptions(Options):
     """Switches of TSA."""
 
     strength: float = Field(0.25, ge=0, description="strength of the augmentation at the end of the training")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -12,7 +10,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.information_maximisation import information_maximisation_loss
-from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
+from pmtrans.methods.method import LabelSmoothing, Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.discriminator import Discriminator
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.transferability import encode_by_transferability, head_width
@@ -22,8 +20,7 @@ from pmtrans.model import Model
 class TVTOptions(Options):
     """Switches of TVT; the weights are those of Office-Home in the paper."""
 
-    head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing of the classification loss")
+    label_smoothing: LabelSmoothing = 0.0
     global_adversary: float = Field(0.1, ge=0, description="beta: weight of the discriminator of class tokens")
     patch_adversary: float = Field(0.01, ge=0, description="gamma: weight of the discriminator of patches")
     information: float = Field(0.1, ge=0, description="theta: weight of the information maximisation")

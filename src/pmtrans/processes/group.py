@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.errors import ConfigError, LostProcess, MistakeSaidElsewhere, UserError, one_line
+from pmtrans.errors import ConfigError, LostProcess, MistakeReportedByMainProcess, UserError, one_line
 from pmtrans.processes.rows import Division
 
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ class Processes:
         if failure is not None:
             raise failure
         if said[1] is not None:
-            raise MistakeSaidElsewhere(said[1])
+            raise MistakeReportedByMainProcess(said[1])
         result: Result = said[0]
         return result
 
@@ -61,7 +61,7 @@ class Processes:
                 raise
             reason = str(error)
         if said := self.first_reason(reason):
-            raise UserError(said) if self.is_main else MistakeSaidElsewhere(said)
+            raise UserError(said) if self.is_main else MistakeReportedByMainProcess(said)
         return cast(Result, result)
 
     def highest(self, value: int) -> int:

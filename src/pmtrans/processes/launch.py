@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from pmtrans.machine import cores
+
 GRACE = 20.0  # seconds for the others to notice and to end by themselves
 
 
@@ -20,7 +22,7 @@ def launch(arguments: Sequence[str], count: int) -> int:
 
     Signals go to all of them: they finish the step, save once and end.
     """
-    threads = str(max(1, (os.cpu_count() or count) // count))
+    threads = str(max(1, cores() // count))
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_free_port()),

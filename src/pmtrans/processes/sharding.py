@@ -31,7 +31,7 @@ def part_like(value: Tensor, place: Tensor) -> Tensor:
     return distribute_tensor(value.to(place.device), place.device_mesh, place.placements, src_data_rank=None)
 
 
-def apart(tensors: Iterable[Some]) -> list[list[Some]]:
+def by_sharding(tensors: Iterable[Some]) -> list[list[Some]]:
     """Plain ones and divided ones, which no fused kernel takes together; a kind that is not there is left out."""
     every = list(tensors)
     kinds = [[one for one in every if isinstance(one, DTensor) is divided] for divided in (False, True)]
@@ -51,7 +51,7 @@ def gather_state(method: nn.Module, copy: nn.Module | None) -> None:
 @torch.no_grad()
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Of what stays whole beside divided blocks: the mean over processes, which FSDP makes for the blocks alone."""
-    kinds = apart(parameters)
+    kinds = by_sharding(parameters)
     if len(kinds) == 1:
         return
     gradients = [parameter.grad for parameter in kinds[0] if parameter.grad is not None]
@@ -66,7 +66,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor:
     """torch's ``clip_grad_norm_``, also for plain and divided parameters together; the norm is a plain tensor."""
-    kinds = apart(parameters)
+    kinds = by_sharding(parameters)
     if len(kinds) < 2:
         return whole(nn.utils.clip_grad_norm_(kinds[0] if kinds else [], largest))
     norms = [nn.utils.get_total_norm([p.grad for p in kind if p.grad is not None]) for kind in kinds]

@@ -55,6 +55,18 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
+    def evidence(self) -> Path:
+        return self.path / "evidence.safetensors"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    @property
+    def witness(self) -> Path:
+        return self.path / "witness.safetensors"
+
+    @property
     def baseline(self) -> Path:
         return self.path / "baseline"
 
@@ -64,12 +76,12 @@ class RunFolder:
         return self.config.is_file() and (self.data.is_file() or was_locked(self.path))
 
 
-_STARTED = {LOCK, "data.json", "data"}  # what a start that was cut short leaves (``data``: the demo's digits)
+_STARTED = {LOCK, "data.json", "data"}  # what an interrupted start leaves (``data``: the demo's digits)
 
 
 @contextmanager
 def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
-    """The folder for this process alone, made if needed, emptied if asked, tidied up after a kill."""
+    """The folder for this process alone, made if needed, emptied if asked, cleaned up after a kill."""
     _refuse_foreign(folder)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -97,7 +109,7 @@ def _refuse_foreign(folder: RunFolder) -> None:
 
 
 def _empty(folder: RunFolder) -> None:
-    """In an order that leaves a run that can be continued, if it is cut short: checkpoints first, then their log."""
+    """In an order that leaves a run to resume, if it is interrupted: checkpoints first, then their log."""
     baseline = RunFolder(folder.baseline)
     _remove([folder.summary, folder.finished, baseline.finished, folder.checkpoints, baseline.checkpoints])
     _remove(entry for entry in folder.path.iterdir() if entry.name not in (LOCK, folder.config.name))

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: one JSON object a line, appended as training goes, cut back when a run is continued."""
+"""``metrics.jsonl``: one JSON object a line, appended as training goes, cut back when a run is resumed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a broken last line is what a crash leaves and is passed over."""
+    """All whole lines; a broken last line is what a crash leaves and is skipped."""
     if not path.exists():
         return []
     lines = []

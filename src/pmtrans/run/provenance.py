@@ -1,7 +1,4 @@
-"""What a run was made with: its configuration and a fingerprint of its data, and whether both are still the same.
-
-``environment.json``: the versions and the device that a run's numbers depend on.
-"""
+"""Provenance: the configuration of a run, a fingerprint of its data, and the versions that its numbers depend on."""
 
 from __future__ import annotations
 
@@ -35,13 +32,13 @@ _MEASURED = 2000  # images of a domain whose sizes are compared: seconds, even o
 
 
 def describe_run(folder: RunFolder, config: Config, data: dict[str, Any]) -> None:
-    """Write down what a new run is made with."""
+    """Write the provenance of a new run."""
     write_json(folder.data, data)
     write_text(folder.config, config.to_yaml())
 
 
 def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) -> None:
-    """Another configuration or other data than the run was made with are refused, the difference shown."""
+    """Refuse a configuration or data that differ from the run's, and show the difference."""
     shown = one_line(folder.path)
     try:
         old = flatten(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
@@ -57,8 +54,7 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
         pairs = "; ".join(f"{key}: {one_line(old.get(key), 60)} -> {one_line(new.get(key), 60)}" for key in changed[:5])
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise RunError(
-            f"Run folder {shown!r} was made with another configuration ({pairs}{more}): "
-            "choose another --out, or --overwrite it."
+            f"Run folder {shown!r} has another configuration ({pairs}{more}): choose another --out, or --overwrite it."
         )
     for name, now in data.items():
         then = domains[name]

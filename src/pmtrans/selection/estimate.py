@@ -7,7 +7,7 @@ needs no confidence, is one more estimator. Without a baseline the estimators ar
 itself: right for a source-only model, optimistic for an adapted one.
 
 The point is the mean of the estimators. The interval is point +- z sqrt(sampling^2 + disagreement^2):
-sampling is the bootstrap's standard deviation (target and hold-out images drawn anew), disagreement the
+sampling is the bootstrap's standard deviation (target and hold-out images resampled), disagreement the
 standard deviation of the estimators around their mean. A bias that all share is in neither.
 """
 
@@ -49,7 +49,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the estimators need of each image, so that drawing images anew is an indexing."""
+    """What the estimators need of each image, so that resampling images is an indexing."""
 
     source_NK: Tensor  # calibrated probabilities of the model that confidence is read on
     source_right_N: Tensor

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,9 +57,9 @@ class Judge:
     classes: tuple[str, ...]
     weights: Callable[[], dict[str, Tensor]]
     warn: Callable[[str], None]
-    baseline: Evidence | None = None
-    keep: int = 4
-    history: list[dict[str, Any]] = field(default_factory=list)  # scores with their step, the loop's own list
+    baseline: Evidence | None
+    keep: int
+    history: list[dict[str, Any]]  # scores with their step: the evaluations so far, which the loop adds to
 
     def __call__(self, evaluation: Evaluated) -> dict[str, Any]:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""

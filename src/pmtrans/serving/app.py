@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from pmtrans.errors import one_line
 from pmtrans.inference.predictor import Predictor
+from pmtrans.machine import cores
 from pmtrans.serving.answers import Answers, Health, Problem, answer, as_text
 from pmtrans.serving.batching import Batcher
 from pmtrans.serving.limits import BodyLimit, Limits, SafeHeaders, decode_upload
@@ -38,7 +38,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
     limits = limits or Limits()
     trained = predictor.trained
     batcher = Batcher(predictor, limits.batch, limits.wait_seconds)
-    decoders = ThreadPoolExecutor(os.cpu_count() or 1, "decode")  # also bounds how many images are open at once
+    decoders = ThreadPoolExecutor(cores(), "decode")  # also bounds how many images are open at once
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -65,7 +65,7 @@ def compiled(module: nn.Module, device: torch.device, backend: str = "inductor")
 
 
 def refuse_without_compiler(device: torch.device) -> None:
-    """Said before the first step instead of in the midst of it."""
+    """Reported before the first step instead of during it."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
     from torch.utils._triton import has_triton

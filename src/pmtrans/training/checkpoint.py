@@ -1,4 +1,4 @@
-"""Everything that a run needs to go on as if nothing had happened: tensors in safetensors, the rest in JSON.
+"""Everything that a run needs to be resumed exactly: tensors in safetensors, the rest in JSON.
 
 A checkpoint is a folder ``step-00000120`` with ``tensors.safetensors`` and ``state.json``. It appears whole (written
 under another name, flushed, renamed) and carries a format version and a checksum of all that is in it.
@@ -39,7 +39,7 @@ class Snapshot:
 
     step: int  # steps done
     tensors: dict[str, Tensor]
-    seconds: float  # wall time used so far, over all sittings
+    seconds: float  # wall time used so far, over all sessions of a run
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -54,7 +54,7 @@ def take_snapshot(
     seconds: float,
     evaluations: list[dict[str, Any]],
 ) -> Snapshot:
-    """Copy everything to host memory; the loop may go on as soon as this returns."""
+    """Copy everything to host memory; the loop may continue as soon as this returns."""
     tensors = {name: _copy(whole(value)) for name, value in _everything(method, optimiser)}
     return Snapshot(step, tensors, seconds, [dict(evaluation) for evaluation in evaluations])
 
@@ -87,7 +87,7 @@ def restore_snapshot(snapshot: Snapshot, method: nn.Module, optimiser: torch.opt
     except RuntimeError as error:
         raise RunError(
             f"Checkpoint {snapshot.name} does not fit the model that this version builds "
-            f"({one_line(error, 150)}): go on with the version that wrote it, or choose another --out."
+            f"({one_line(error, 150)}): resume with the version that wrote it, or choose another --out."
         ) from None
     for group in optimiser.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
@@ -110,7 +110,7 @@ def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:
             "evaluations": snapshot.evaluations,
         }
         write_json(temporary / "state.json", {**state, "checksum": _checksum(temporary, state)})
-    done = [old for old in checkpoints(folder) if old.name <= path.name]  # a later one was broken, and passed over
+    done = [old for old in checkpoints(folder) if old.name <= path.name]  # a later one was broken, and skipped
     for old in done[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return path
@@ -142,7 +142,7 @@ def load_snapshot(path: Path) -> Snapshot:
         raise BrokenCheckpoint(f"it cannot be read ({type(error).__name__})") from None
     raise RunError(
         f"Checkpoint {one_line(path)!r} has format {one_line(version, 20)}, this version of pmtrans reads {FORMAT}: "
-        "go on with the version that wrote it, or choose another --out."
+        "resume with the version that wrote it, or choose another --out."
     )
 
 

@@ -1,8 +1,6 @@
-"""A loss or gradient that is no number stops the run before the step, and leaves behind what explains it.
+"""What stops a training, said in one line, and what it leaves behind.
 
-What the world does to a run, said in one line: a full or read-only disk, a loader process that was killed.
-
-Memory that ran out, said in one line: what was tried, and what to change.
+A loss or gradient that is not finite; a full or read-only disk; a loader process that was killed; memory that ran out.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
-from pmtrans.errors import TrainingError, is_out_of_memory, one_line
+from pmtrans.errors import StopReportedByMainProcess, TrainingError, is_out_of_memory, one_line
 from pmtrans.files import write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.training.checkpoint import as_os_error, checkpoints
@@ -33,41 +32,52 @@ _ADVICE = [  # the same command would stop at the same step again
 ]
 
 
-def stop_if_not_finite(
-    folder: Path,
-    step: int,
-    batches: list[Batch],
-    domains: tuple[Domain, Domain],
-    values: Mapping[str, Any],
-    rates: Mapping[str, float],
-    gradients: Iterable[Tensor] = (),
-) -> None:
-    """Raise unless loss, gradient norm and ``gradients`` are finite; the parameters have not moved yet.
+@dataclass(frozen=True)
+class FiniteGuard:
+    """Stops a training before a step that is not finite; the main process leaves behind what explains it."""
 
-    ``gradients`` are those that the norm leaves out: the ascending players', a few numbers.
-    """
-    watched = [torch.as_tensor(values[name]).float().detach() for name in ("loss", "gradient_norm")]
-    watched += [gradient.float().abs().amax() for gradient in gradients]
-    device = watched[0].device
-    if bool(torch.stack([value.to(device) for value in watched]).isfinite().all()):  # here the host waits
-        return
-    path = folder / f"not-finite-step-{step:08d}.json"
-    capture = {
-        "step": step,
-        "values": {name: repr(v.item() if isinstance(v, Tensor) else v) for name, v in values.items()},
-        "learning_rates": dict(rates),
-        "source_index": [batch.source_index.tolist() for batch in batches],
-        "target_index": [batch.target_index.tolist() for batch in batches],
-        "source_images": [domains[0].paths[i] for batch in batches for i in batch.source_index.tolist()],
-        "target_images": [domains[1].paths[i] for batch in batches for i in batch.target_index.tolist()],
-        "what_to_try": _ADVICE,
-    }
-    with suppress(OSError):  # on a full disk the reason matters more than the capture
-        write_json(path, capture)
-    raise TrainingError(
-        f"Loss or gradient is not finite at step {step}: stopped before the step, nothing was overwritten. "
-        f"See {one_line(path)!r}; try {_ADVICE[0]}."
-    )
+    folder: Path
+    source: Domain
+    target: Domain
+    is_main: bool = True
+
+    def check(
+        self,
+        step: int,
+        batches: list[Batch],
+        values: Mapping[str, Any],
+        rates: Mapping[str, float],
+        gradients: Iterable[Tensor] = (),
+    ) -> None:
+        """Raise unless loss, gradient norm and ``gradients`` are finite; the parameters have not moved yet.
+
+        ``gradients`` are those that the norm leaves out: the ascending players', a few numbers.
+        """
+        watched = [torch.as_tensor(values[name]).float().detach() for name in ("loss", "gradient_norm")]
+        watched += [gradient.float().abs().amax() for gradient in gradients]
+        device = watched[0].device
+        if bool(torch.stack([value.to(device) for value in watched]).isfinite().all()):  # here the host waits
+            return
+        path = self.folder / f"not-finite-step-{step:08d}.json"
+        message = (
+            f"Loss or gradient is not finite at step {step}: stopped before the step, nothing was overwritten. "
+            f"See {one_line(path)!r}; try {_ADVICE[0]}."
+        )
+        if not self.is_main:
+            raise StopReportedByMainProcess(message)
+        capture = {
+            "step": step,
+            "values": {name: repr(v.item() if isinstance(v, Tensor) else v) for name, v in values.items()},
+            "learning_rates": dict(rates),
+            "source_index": [batch.source_index.tolist() for batch in batches],
+            "target_index": [batch.target_index.tolist() for batch in batches],
+            "source_images": [self.source.paths[i] for batch in batches for i in batch.source_index.tolist()],
+            "target_images": [self.target.paths[i] for batch in batches for i in batch.target_index.tolist()],
+            "what_to_try": _ADVICE,
+        }
+        with suppress(OSError):  # on a full disk the reason matters more than the capture
+            write_json(path, capture)
+        raise TrainingError(message)
 
 
 @contextmanager
@@ -102,7 +112,7 @@ def _worker_died(folder: RunFolder) -> str:
 
 
 def kept(folder: RunFolder) -> str:
-    """What can be gone on from."""
+    """The checkpoint to resume from, for a message."""
     newest = [*checkpoints(RunFolder(folder.baseline).checkpoints), *checkpoints(folder.checkpoints)][-1:]
     return f"checkpoint {one_line(newest[0].relative_to(folder.path))} is whole" if newest else "nothing was saved yet"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,24 +11,25 @@ import torch
 
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
-from pmtrans.data.loader import VanishedElsewhere, VanishedImage, pair_batches
+from pmtrans.data.loader import VanishedImage, VanishReportedByMainProcess, pair_batches
 from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, random_seed
 from pmtrans.data.transforms import training_transform
-from pmtrans.methods.method import Context, Method, Moment
+from pmtrans.methods.method import Method, Moment
 from pmtrans.processes.group import Processes
 from pmtrans.training.build import Task
+from pmtrans.training.passes import Passes
 
 
 @dataclass
 class Feed:
-    """``context`` is what a method that chooses the pairs may ask for."""
+    """``passes`` are for a method that chooses the pairs."""
 
     method: Method
     task: Task
     config: Config
     device: torch.device
     processes: Processes
-    context: Callable[[], Context]
+    passes: Passes
     images_per_second: float = field(default=0.0, init=False)  # of the last step that ended, in all processes
     waiting_share: float = field(default=0.0, init=False)  # of that step's time, for the data
     _paused: float = field(default=0.0, init=False)  # seconds since that step began which are not its own
@@ -82,7 +83,7 @@ class Feed:
         except VanishedImage as error:
             unreadable = str(error)
         if reason := self.processes.first_reason(unreadable):
-            raise VanishedImage(reason) if self.processes.is_main else VanishedElsewhere(reason)
+            raise VanishedImage(reason) if self.processes.is_main else VanishReportedByMainProcess(reason)
         return micro
 
     def _sampler(self, step: int) -> PairSampler | ChosenPairs:
@@ -94,7 +95,7 @@ class Feed:
         epoch, place = divmod(step, steps_per_epoch)
         last = min(steps_per_epoch, steps - epoch * steps_per_epoch)
         torch.manual_seed(random_seed(self.config.seed, "pairs", step))
-        pairs = self.method.choose_pairs(Moment(step, steps, steps_per_epoch), self.context()).tolist()
+        pairs = self.method.choose_pairs(Moment(step, steps, steps_per_epoch), self.passes.context()).tolist()
         return ChosenPairs(tuple((s, t) for s, t in pairs), epoch, self.task.batch_size, place * times, last * times)
 
     def streams(self, first: int, last: int) -> PairSampler:

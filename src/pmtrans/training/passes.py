@@ -37,7 +37,7 @@ class Passes:
     _made: dict[str, Pass] = field(default_factory=dict, init=False)
 
     def forget(self) -> None:
-        """The model has moved. One pass over a large domain is gigabytes, so none is kept in vain."""
+        """The model has moved. One pass over a large domain is gigabytes, so none is kept once it is stale."""
         self._made.clear()
 
     def context(self) -> Context:

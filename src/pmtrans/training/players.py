@@ -1,6 +1,6 @@
 """The players as parameter groups of one AdamW: who moves, how fast, and in which direction.
 
-How many steps there are, and learning rates as pure functions of the step: resuming needs no state.
+Learning rates are pure functions of the step, so resuming needs no state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pmtrans.config import TrainConfig
 from pmtrans.methods.method import Method, Player, check_players
-from pmtrans.processes.sharding import apart
+from pmtrans.processes.sharding import by_sharding
 
 
 def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
@@ -43,7 +43,7 @@ def _groups(player: Player, config: TrainConfig) -> list[dict[str, Any]]:
             "maximize": player.ascends,
         }
         for kind, decay in ((matrices, config.weight_decay), (others, 0.0))
-        for members in apart(kind)
+        for members in by_sharding(kind)
     ]
 
 
@@ -65,7 +65,7 @@ def ascending_gradients(groups: list[dict[str, Any]]) -> list[Tensor]:
     return [p.grad for group in groups if group["maximize"] for p in group["params"] if p.grad is not None]
 
 
-def rest(groups: list[dict[str, Any]], movers: tuple[str, ...] | None) -> None:
+def freeze_others(groups: list[dict[str, Any]], movers: tuple[str, ...] | None) -> None:
     """Players that do not move in this phase lose their gradients; the optimiser passes over them."""
     if movers is None:
         return

@@ -1,9 +1,7 @@
-"""What a run leaves on disk and on the screen while it goes on: metrics, loggers, checkpoints.
+"""What a run leaves on disk and on the screen while it trains: metrics, checkpoints, and other loggers.
 
-Other places for the same metrics: TensorBoard, Weights & Biases (offline), trackio. Each is an extra.
-
-A logger is a listener of ``MetricsLog``: it gets each line of ``metrics.jsonl`` and nothing else, so what is shown
-there is what the run folder says.
+A logger (TensorBoard, Weights & Biases offline, trackio; each an extra) is a listener of ``MetricsLog``: it gets each
+line of ``metrics.jsonl`` and nothing else, so what it shows is what the run folder says.
 """
 
 from __future__ import annotations
@@ -11,30 +9,33 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.progress import Reporter
+from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import Listener, MetricsLog
-from pmtrans.training.checkpoint import Saver, Snapshot
+from pmtrans.training.checkpoint import Saver, help_snapshot, take_snapshot
 
 
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Tensors as numbers; here the host waits for the device."""
     return {name: value.item() if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
 class Records:
-    """Of one training, from ``last_step`` on; the main process has them, the others have none."""
+    """Those of one training, from ``last_step`` on, written by the main process."""
 
     def __init__(self, folder: Path, keep: int, loggers: Sequence[str], last_step: int, reporter: Reporter) -> None:
-        self._log = MetricsLog(folder / "metrics.jsonl", last_step=last_step)
+        self._log = MetricsLog(RunFolder(folder).metrics, last_step=last_step)
         self._log.listeners += open_loggers(loggers, folder, last_step, reporter.warn)
-        self._saver = Saver(folder / "checkpoints", keep, self._log.path)
+        self._saver = Saver(RunFolder(folder).checkpoints, keep, self._log.path)
         self._reporter = reporter
 
     def __enter__(self) -> Records:
@@ -51,22 +52,64 @@ class Records:
 
     def step(self, step: int, values: Mapping[str, Any]) -> None:
         """A line of the log, and what the screen shows of it."""
-        numbers = plain(values)
+        numbers = as_numbers(values)
         self._log.write(step, numbers)
         self._reporter.values(step, numbers)
 
     def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
         self._log.write(step, {"event": "evaluation", **values})
 
-    def save(self, snapshot: Snapshot, wait: bool = False) -> None:
-        """Written by a thread; ``wait`` until it is on disk."""
-        self._saver.save(snapshot)
+    def save(
+        self,
+        step: int,
+        method: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        seconds: float,
+        evaluations: list[dict[str, Any]],
+        wait: bool = False,
+    ) -> None:
+        """A checkpoint, written by a thread; ``wait`` until it is on disk."""
+        self._saver.save(take_snapshot(step, method, optimiser, seconds, evaluations))
         if wait:
             self._saver.wait()
 
     def check(self) -> None:
         """Raise what went wrong while writing."""
         self._saver.check()
+
+
+@dataclass(frozen=True)
+class NoRecords:
+    """What the other processes have: nothing is written, but each gives its part of what is sharded."""
+
+    sharded: bool
+
+    def __enter__(self) -> NoRecords:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def step(self, step: int, values: Mapping[str, Any]) -> None:
+        pass
+
+    def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
+        pass
+
+    def save(
+        self,
+        step: int,
+        method: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        seconds: float,
+        evaluations: list[dict[str, Any]],
+        wait: bool = False,
+    ) -> None:
+        if self.sharded:
+            help_snapshot(method, optimiser)
+
+    def check(self) -> None:
+        pass
 
 
 PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}  # logger -> what it imports
@@ -151,7 +194,7 @@ def refuse_missing(names: Sequence[str]) -> None:
 
 
 def open_loggers(names: Sequence[str], folder: Path, last_step: int, warn: Callable[[str], None]) -> list[Listener]:
-    """The loggers of one training that goes on after ``last_step``; one that fails is warned of and left out."""
+    """The loggers of one training after ``last_step``; one that fails is reported and left out."""
     return [_Forgiving(name, folder, last_step, warn) for name in dict.fromkeys(names)]
 
 

@@ -1,8 +1,8 @@
-"""``--resume``: whether a run folder begins, goes on or is finished, and from which checkpoint.
+"""``--resume``: whether a run folder is new, unfinished or finished, and which checkpoint to resume from.
 
-``auto``   go on with what is in the folder, if it was made with the same configuration and the same data.
+``auto``   resume what is in the folder, if configuration and data are the same.
 ``never``  refuse a folder that holds a run.
-PATH       go on from a run folder or from one checkpoint in it: of the output folder, or of another run like it.
+PATH       resume from a run folder or from one checkpoint in it: of the output folder, or of another run like it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Opened(Enum):
 
 
 def open_run(folder: RunFolder, config: Config, data: dict[str, Any], resume: str = "auto") -> Opened:
-    """Decide, and put into place what is gone on from; the folder must be claimed."""
+    """Decide, and stage what to resume from; the folder must be claimed."""
     shown = one_line(folder.path)
     run, checkpoint = (folder, None) if resume in ("auto", "never") else _locate(Path(resume))
     if resume == "never" and folder.is_run:
-        raise RunError(f"Run folder {shown!r} holds a run: go on with --resume auto, or --overwrite it.")
+        raise RunError(f"Run folder {shown!r} holds a run: resume it with --resume auto, or --overwrite it.")
     if run.is_run:
         refuse_differences(run, config, data)
     if not _same(run, folder):
@@ -59,13 +59,14 @@ def open_run(folder: RunFolder, config: Config, data: dict[str, Any], resume: st
 
 
 def last_snapshot(folder: Path, reporter: Reporter) -> Snapshot | None:
-    """The newest whole checkpoint of a folder; broken ones are passed over, each with a line."""
-    found = checkpoints(folder)
+    """The newest whole checkpoint of a stage, whose folder is made if needed; broken ones are skipped with a line."""
+    folder.mkdir(exist_ok=True)
+    found = checkpoints(RunFolder(folder).checkpoints)
     for path in reversed(found):
         try:
             return load_snapshot(path)
         except BrokenCheckpoint as error:
-            reporter.warn(f"checkpoint {path.name} is passed over: {error}")
+            reporter.warn(f"checkpoint {path.name} is skipped: {error}")
     if found:
         reporter.warn("no checkpoint is whole: training begins again")
     return None
@@ -91,7 +92,7 @@ def _same(one: RunFolder, other: RunFolder) -> bool:
 def _newest(run: RunFolder) -> Path:
     found = checkpoints(run.checkpoints)
     if not found:
-        raise RunError(f"Run {one_line(run.path)!r} has no checkpoint to go on from.")
+        raise RunError(f"Run {one_line(run.path)!r} has no checkpoint to resume from.")
     return found[-1]
 
 
@@ -103,7 +104,7 @@ def _verify(checkpoint: Path) -> Snapshot:
 
 
 def _copy(run: RunFolder, checkpoint: Path, folder: RunFolder) -> None:
-    """What training needs of another run; the checkpoint comes last, so that a copy cut short is made again."""
+    """What training needs of another run; the checkpoint comes last, so that an interrupted copy is made again."""
     _verify(checkpoint)
     if run.metrics.is_file():
         write_text(folder.metrics, run.metrics.read_text(encoding="utf-8", errors="replace"))

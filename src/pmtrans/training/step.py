@@ -1,15 +1,14 @@
-"""One step: for each phase of the method forward, backward, clip, and the players that move."""
+"""One step: for each phase of the method the gradients of every player, refused if not finite, and the move."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
 
 from pmtrans.backbones.backbone import backbones_in
 from pmtrans.backbones.blocks import refuse_undividable, transformer_blocks
@@ -19,9 +18,8 @@ from pmtrans.data.batch import Batch
 from pmtrans.methods.method import Method, Moment
 from pmtrans.processes.sharding import average_gradients, clip_gradients
 from pmtrans.training.accelerator import compiled, explained_compilation
-from pmtrans.training.players import ascending_gradients, descending, rest
-
-Refuse = Callable[[dict[str, Any], list[Tensor]], None]
+from pmtrans.training.failures import FiniteGuard
+from pmtrans.training.players import ascending_gradients, descending, freeze_others, set_learning_rates
 
 
 @dataclass
@@ -33,6 +31,7 @@ class Step:
     optimiser: torch.optim.Optimizer
     accelerator: Accelerator
     config: TrainConfig
+    guard: FiniteGuard
 
     def __post_init__(self) -> None:
         backbones = backbones_in(self.method)
@@ -43,23 +42,29 @@ class Step:
             checkpoint_blocks(transformer_blocks(backbone))
         self._forward = compiled(self.module, self.accelerator.device) if self.config.compile else self.module
 
-    def __call__(self, batches: list[Batch], moment: Moment, refuse: Refuse) -> dict[str, Any]:
-        """Move every player once; the values are for the log. ``refuse`` may raise before anything moves."""
+    def __call__(self, batches: list[Batch], moment: Moment) -> dict[str, Any]:
+        """Move every player once; the values are for the log."""
         groups = self.optimiser.param_groups
+        rates = set_learning_rates(groups, self.config, moment.step, moment.steps)
         pieces = len(batches) if self._cached else 1
         batches = [joined(batches)] if self._cached else batches
         values: dict[str, Any] = {}
-        for phase, movers in self.method.phases.items():
+        for phase, movers in self.method.phases(moment).items():
+            # gradients of every player
             with explained_compilation() if self.config.compile else nullcontext():
                 parts = self._gradients(batches, pieces, replace(moment, phase=phase))
-            rest(groups, movers)
+            freeze_others(groups, movers)
             average_gradients(parameter for group in groups for parameter in group["params"])
             parts["gradient_norm"] = clip_gradients(descending(groups), self.config.clip or float("inf"))
-            refuse({**parts, **self.method.state()}, ascending_gradients(groups))
+
+            # refuse what is not finite
+            self.guard.check(moment.step, batches, {**parts, **self.method.state()}, rates, ascending_gradients(groups))
+
+            # move
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             values |= parts
-        return values
+        return {**values, **rates}
 
     def _gradients(self, batches: list[Batch], pieces: int, moment: Moment) -> dict[str, Any]:
         """Gradients of the mean of the micro-batches' losses, and that mean's parts."""

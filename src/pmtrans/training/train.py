@@ -16,7 +16,7 @@ from pmtrans.data.domains import Data, read_data
 from pmtrans.errors import one_line
 from pmtrans.evaluation.passes import run_pass
 from pmtrans.files import write_atomically, write_json
-from pmtrans.processes.group import Processes, joined
+from pmtrans.processes.group import joined
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.provenance import environment, fingerprint
@@ -24,12 +24,12 @@ from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.selection.verdict import verdict
-from pmtrans.signals import StopRequest, stop_on_signals
+from pmtrans.signals import stop_on_signals
 from pmtrans.training.build import build
 from pmtrans.training.failures import explained_faults, explained_memory
 from pmtrans.training.records import refuse_missing
 from pmtrans.training.resume import Opened, open_run
-from pmtrans.training.stage import Trained, adopt_finished, train_one
+from pmtrans.training.stage import Session, Trained, adopt_finished, train_stage
 
 
 def train(
@@ -40,7 +40,7 @@ def train(
     resume: str = "auto",
     baseline: Path | None = None,
 ) -> Summary:
-    """Train, or go on with, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere.
+    """Train, or resume, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere.
 
     ``baseline``: a finished source-only training of just these settings, taken over instead of done again.
     """
@@ -50,48 +50,61 @@ def train(
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
         data = replace(processes.on_main(lambda: read_data(config, reporter)), cache=cache)
         folder = RunFolder(out)
-        explained = explained_faults(folder), explained_memory(config, folder)
-        with ExitStack() as held, stop_on_signals() as stop, explained[0], explained[1]:
+        with ExitStack() as held:
+            stop = held.enter_context(stop_on_signals())
+            held.enter_context(explained_faults(folder))
+            held.enter_context(explained_memory(config, folder))
 
             def open_folder() -> Opened:
                 held.enter_context(claim(folder, overwrite))
-                state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
-                if state is not Opened.FINISHED:
-                    write_json(folder.classes, list(data.source.classes))
-                if state is Opened.NEW:
-                    write_json(out / "environment.json", environment())
-                if baseline is not None and state is not Opened.FINISHED:
-                    adopt_finished(baseline, folder.baseline)
-                return state
+                return _open(folder, config, data, resume, baseline)
 
             if processes.on_main(open_folder) is Opened.FINISHED:
                 reporter.note(f"Run {one_line(out)} is finished already.")
                 return processes.on_main(lambda: read_summary(folder.summary))
-            return _train_both(config, folder, data, reporter, stop, processes)
+            return _train_stages(config, folder, Session(data, reporter, stop, processes))
 
 
-def _train_both(
-    config: Config, folder: RunFolder, data: Data, reporter: Reporter, stop: StopRequest, processes: Processes
-) -> Summary:
+def _open(folder: RunFolder, config: Config, data: Data, resume: str, baseline: Path | None) -> Opened:
+    """The claimed folder, ready for the first stage that is not finished."""
+    state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
+    if state is not Opened.FINISHED:
+        write_json(folder.classes, list(data.source.classes))
+    if state is Opened.NEW:
+        write_json(folder.environment, environment())
+    if baseline is not None and state is not Opened.FINISHED:
+        adopt_finished(RunFolder(baseline), folder.baseline)
+    return state
+
+
+def _train_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     begin = time.monotonic()
     name = config.method["name"]
+
+    # source-only, to compare with
     baseline = None
     if config.train.baseline and name != "source_only":
-        plain = config.model_copy(update={"method": baseline_switches(config)})
-        baseline = train_one("source only", plain, folder.baseline, data, reporter, stop, processes)
+        source_only = config.model_copy(update={"method": baseline_switches(config)})
+        baseline = train_stage("source only", source_only, folder.baseline, session)
     witness = None
     if baseline is not None and baseline.evidence is not None:
-        witness = _witness(config, folder, data, baseline.evidence)
-    adapted = train_one(name, config, folder.path, data, reporter, stop, processes, witness)
+        witness = _witness(config, folder, session.data, baseline.evidence)
 
-    def conclude() -> Summary:
-        assert adapted is not None, "the main process has what was trained"
-        summary = _summarise(name, baseline, adapted, witness)
-        write_json(folder.summary, summary.to_json())
-        return summary
+    # the method
+    adapted = train_stage(name, config, folder.path, session, witness)
 
-    summary = processes.on_main(conclude)
-    reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
+    # what the run says of itself
+    summary = session.processes.on_main(lambda: _conclude(name, folder, baseline, adapted, witness))
+    session.reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
+    return summary
+
+
+def _conclude(
+    name: str, folder: RunFolder, baseline: Trained | None, adapted: Trained | None, witness: Evidence | None
+) -> Summary:
+    assert adapted is not None, "the main process has what was trained"
+    summary = _summarise(name, baseline, adapted, witness)
+    write_json(folder.summary, summary.to_json())
     return summary
 
 
@@ -100,7 +113,7 @@ def _witness(config: Config, folder: RunFolder, data: Data, baseline: Evidence) 
 
     The baseline's own features would side with it: training bent them to its own labels.
     """
-    path = folder.path / "witness.safetensors"
+    path = folder.witness
     if not path.is_file():
         _, task, trained = build(config, data, Reporter(quiet=True))
         model, size = trained.model.to("cuda" if torch.cuda.is_available() else "cpu"), 2 * task.batch_size

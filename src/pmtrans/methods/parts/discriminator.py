@@ -6,6 +6,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from pmtrans.methods.method import Player, named
+
 
 class Discriminator(nn.Module):
     """inputs -> hidden -> ... -> 1 with ReLU and dropout; ``layers`` linear layers in all. Gives logits, source = 1."""
@@ -22,3 +24,8 @@ class Discriminator(nn.Module):
         """Logits of whatever shape precedes the last axis: B x inputs gives B, B x N x inputs gives B x N."""
         logits: Tensor = self.layers(inputs).squeeze(-1)
         return logits
+
+
+def discriminator_player(discriminator: nn.Module, head_ratio: float) -> Player:
+    """D as a player, under the name that it has in every method."""
+    return Player("discriminator", named(discriminator, "discriminator"), ratio=head_ratio)

@@ -10,7 +10,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from pmtrans.methods.method import Moment
 from pmtrans.model import Model
-from pmtrans.processes.sharding import apart
+from pmtrans.processes.sharding import by_sharding
 
 
 class EMATeacher(nn.Module):
@@ -35,7 +35,7 @@ class EMATeacher(nn.Module):
     def follow(self, model: Model, moment: Moment) -> None:
         """teacher <- a teacher + (1 - a) model, a = min(1 - 1/(i + 1), rate): a plain mean in the beginning."""
         rate = min(1 - 1 / (moment.step + 1), self.rate)
-        for mine, newest in zip(apart(self.model.parameters()), apart(model.parameters()), strict=True):
+        for mine, newest in zip(by_sharding(self.model.parameters()), by_sharding(model.parameters()), strict=True):
             get_ema_multi_avg_fn(rate)(mine, newest, moment.step)
         for buffer, present in zip(self.model.buffers(), model.buffers(), strict=True):
             buffer.copy_(present)

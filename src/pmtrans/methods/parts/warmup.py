@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pmtrans.methods.method import ClassifierOptions, Moment
+from pmtrans.methods.method import Moment, Options
 
 
-class GameOptions(ClassifierOptions):
+class GameOptions(Options):
     """The switches that every game between features and adversaries has."""
 
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the steps that are source-only before the game")

@@ -20,7 +20,8 @@ from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
 from pmtrans.data.domains import Data
 from pmtrans.evaluation.passes import Pass, run_pass
-from pmtrans.machine import forget_peak, obtainable_memory, peak_memory
+from pmtrans.machine import available_memory, forget_peak, peak_memory
+from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
 from pmtrans.signals import StopRequest
 from pmtrans.training.accelerator import create_accelerator
@@ -43,7 +44,7 @@ class Memory:
     gradients: int
     optimiser: int
     peak: int
-    obtainable: int
+    available: int
     measured: bool  # False: worked out from smaller batches, as this one would not fit
 
     @property
@@ -52,7 +53,7 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        return self.measured and self.peak <= self.obtainable
+        return self.measured and self.peak <= self.available
 
 
 @dataclass(frozen=True)
@@ -81,18 +82,16 @@ class MadeUpPasses(Passes):
 class Rehearsal(Loop):
     """The real loop, but that any step of the run can be taken at any time."""
 
-    passes_class = MadeUpPasses
-
     def step_at(self, step: int, batches: list[Batch]) -> None:
         """The step ``step`` of the run, on these micro-batches."""
         self.step = step
         self.method.train()
-        self._one_step([batch.to(self.accelerator.device) for batch in batches])
+        self.take_step([batch.to(self.accelerator.device) for batch in batches])
         if self.accelerator.device.type == "cuda":
             torch.cuda.synchronize(self.accelerator.device)
 
     def moments(self) -> list[int]:
-        """Steps in the midst of each part of the run, none at the start of an epoch, where labels are made anew."""
+        """Steps in the middle of each part of the run, none at the start of an epoch, where labels are refreshed."""
         wanted = [int(self.steps * (part + 0.5) / MOMENTS) for part in range(MOMENTS)]
         return [min(step + (step % self.epoch == 0), self.steps - 1) for step in wanted]
 
@@ -110,14 +109,15 @@ class Rehearsal(Loop):
 def rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> Rehearsal:
     accelerator = create_accelerator(config.train.precision)
     method, task, _ = build(config, data, reporter)
-    return Rehearsal("plan", method, task, config, scratch, accelerator, Reporter(quiet=True), StopRequest())
+    passes = MadeUpPasses(method.model, task, config.data.workers, accelerator, Processes())
+    return Rehearsal("plan", method, task, config, scratch, accelerator, passes, Reporter(quiet=True), StopRequest())
 
 
 def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple[Memory, int | None]:
     """By one step with the whole batch, unless smaller ones say that it cannot fit; then also a batch that does."""
     device, step = loop.accelerator.device, loop.moments()[-1]
     whole, few = loop.task.batch_size, max(1, loop.task.batch_size // 8)
-    obtainable, ran_out = obtainable_memory(device), False
+    available, ran_out = available_memory(device), False
     loop.passes.target()
     loop.step_at(step, [_first(batch, few) for batch in batches])  # makes gradients and the optimiser's state
     peaks = []
@@ -127,7 +127,7 @@ def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple
         peaks.append(peak_memory(device))
     per_pair = max(0.0, (peaks[1] - peaks[0]) / few) if peaks else 0.0
     peak = int(peaks[0] + (whole - few) * per_pair) if peaks else 0
-    if peak <= obtainable:
+    if peak <= available:
         try:
             with explained_memory(loop.config):
                 forget_peak(device)
@@ -145,13 +145,13 @@ def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple
         gradients=sum(p.nbytes for p in loop.trainable()),
         optimiser=sum(value.nbytes for value in states if isinstance(value, torch.Tensor)),
         peak=peak,
-        obtainable=obtainable,
-        measured=peak <= obtainable and not ran_out,
+        available=available,
+        measured=peak <= available and not ran_out,
     )
     if memory.fits:
         return memory, None
     fitting = max(1, whole // 2)
-    while peaks and fitting > few and peaks[0] + (fitting - few) * per_pair > 0.9 * obtainable:
+    while peaks and fitting > few and peaks[0] + (fitting - few) * per_pair > 0.9 * available:
         fitting //= 2
     return memory, fitting
 
