@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.methods.method import Method, Moment, Options, Sizes
+from pmtrans.methods.method import ClassifierOptions, Method, Moment, Sizes
 from pmtrans.model import Model
 
 
-class SourceOnlyOptions(Options):
+class SourceOnlyOptions(ClassifierOptions):
     """Switches of the baseline."""
-
-    head: str = Field("linear", pattern="^(linear|mlp)$", description="classifier: linear or mlp")
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
 
 
 class SourceOnly(Method):
