@@ -29,7 +29,9 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
 class PMTransOptions(Options):
     """``preset`` fills in what is not given: ``paper`` (our reading) or ``reference`` (the authors' code)."""
 
-    preset: Literal["paper", "reference"] = Field("paper", description="paper or reference")
+    preset: Literal["paper", "reference"] = Field(
+        "paper", description="paper: our reading of the paper; reference: the authors' code"
+    )
     head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
     warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before the game")
