@@ -18,6 +18,7 @@ from pmtrans.cli.methods import methods
 from pmtrans.cli.predict import predict
 from pmtrans.cli.report import report
 from pmtrans.cli.serve import serve
+from pmtrans.cli.settings import settings
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, check, data, methods, train, evaluate, report, label_these, predict, export, serve):
+for verb in (demo, check, data, methods, settings, train, evaluate, report, label_these, predict, export, serve):
     app.command()(verb)
 app.add_typer(bench)
 

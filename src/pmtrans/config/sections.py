@@ -20,8 +20,8 @@ class DataConfig(Section):
     source: str | None = Field(None, description="labelled images: class folders, a list file or a table")
     target: str | None = Field(None, description="unlabelled images; labels found there are used by evaluation only")
     root: str | None = Field(None, description="folder that the paths of list files and tables start from")
-    source_root: str | None = Field(None, description="the same for the source alone")
-    target_root: str | None = Field(None, description="the same for the target alone")
+    source_root: str | None = Field(None, description="`root` of the source alone")
+    target_root: str | None = Field(None, description="`root` of the target alone")
     path_column: str | None = Field(None, description="a table's column of image paths; null: found by its name")
     label_column: str | None = Field(None, description="a table's column of labels; null: found by its name")
     classes: str | None = Field(None, description="file with one class name a line, in the order of the ids")
@@ -34,7 +34,7 @@ class DataConfig(Section):
     random_erasing: float = Field(0.0, ge=0, le=1, description="probability of erasing a random box")
     workers: int = Field(2, ge=0, description="loader processes; does not change what is loaded")
     cache: str | None = Field(None, description="folder that keeps resized images; does not change what is loaded")
-    on_bad_image: Literal["error", "skip"] = Field("error", description="what to do with unreadable files")
+    on_bad_image: Literal["error", "skip"] = Field("error", description="unreadable files: stop with an error, or skip")
     holdout: float = Field(0.1, ge=0, lt=0.9, description="share of the source kept back to judge models with")
 
 
@@ -47,7 +47,7 @@ class BackboneConfig(Section):
 
 
 class TrainConfig(Section):
-    """The loop."""
+    """How long the model is trained, on what batches and at which learning rates."""
 
     epochs: int = Field(20, ge=1, description="an epoch is one pass over the longer domain, or `epoch_steps`")
     epoch_steps: int | None = Field(None, ge=1, description="steps of an epoch; null: one pass over the longer domain")
@@ -59,13 +59,19 @@ class TrainConfig(Section):
     )
     checkpoint_activations: bool = Field(False, description="recompute each block in backward: less memory, more time")
     compile: bool = Field(False, description="torch.compile the forward pass; needs a C++ compiler")
-    learning_rate: float = Field(5e-5, gt=0, description="of the feature extractor")
+    learning_rate: float = Field(5e-5, gt=0, description="learning rate of the feature extractor")
     head_ratio: float = Field(10.0, gt=0, description="learning rate of new layers / learning_rate")
-    weight_decay: float = Field(0.05, ge=0, description="not applied to 1-D parameters and the players' scalars")
-    schedule: Literal["cosine", "inverse", "constant"] = Field("cosine", description="inverse: (1 + 0.001 i)^-0.75")
+    weight_decay: float = Field(
+        0.05, ge=0, description="of AdamW; 1-D parameters and the players' scalars do not decay"
+    )
+    schedule: Literal["cosine", "inverse", "constant"] = Field(
+        "cosine", description="learning rate after warm-up; inverse: (1 + 0.001 i)^-0.75 at step i"
+    )
     warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
     clip: float = Field(5.0, ge=0, description="largest gradient norm of the descending players; 0: off")
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on GPUs that have it")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="number format; auto: bf16 on GPUs that have it"
+    )
     evaluate_every: int | None = Field(None, ge=1, description="steps between evaluations; null: an epoch")
     keep_checkpoints: int = Field(2, ge=1, description="latest checkpoints kept")
     log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")
@@ -105,10 +111,10 @@ class SelectionConfig(Section):
 class Config(Section):
     """Everything a run depends on. ``method`` holds the method's name and its switches."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, description="seed of all random draws: the same seed gives the same weights")
     data: DataConfig = DataConfig()
     backbone: BackboneConfig = BackboneConfig()
-    method: dict[str, Any] = {"name": "pmtrans"}
+    method: dict[str, Any] = Field({"name": "pmtrans"}, description="how the model is adapted to the target")
     train: TrainConfig = TrainConfig()
     selection: SelectionConfig = SelectionConfig()
 

@@ -29,7 +29,9 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
 class PMTransOptions(Options):
     """``preset`` fills in what is not given: ``paper`` (our reading) or ``reference`` (the authors' code)."""
 
-    preset: Literal["paper", "reference"] = Field("paper", description="paper or reference")
+    preset: Literal["paper", "reference"] = Field(
+        "paper", description="paper: our reading of the paper; reference: the authors' code"
+    )
     warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before the game")
     mixing: Literal["patchmix", "mixup", "manifold_mixup", "cutmix", "cutout", "transmix", "tokenmix"] = Field(
         "patchmix", description="how the two domains are mixed"
