@@ -50,3 +50,9 @@ def test_the_bug_report_asks_for_what_a_run_and_the_command_line_really_have() -
     assert "environment.json" in text
     assert '"environment.json"' in (ROOT / "src/pmtrans/training/train.py").read_text()
     assert "pmtrans check --source SOURCE --target TARGET --json" in text
+
+
+def test_every_test_that_the_security_page_names_exists() -> None:
+    named = set(re.findall(r"`(tests/[\w/.]+)`", (ROOT / "SECURITY.md").read_text()))
+    assert len(named) > 3
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
