@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 
 _CONTROL_GROUPS = (  # (limit, used) of a container; the machine may have more
