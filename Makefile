@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 RUN := runs/demo
 SEED ?= 0
 
-.PHONY: setup demo test lint soak docs clean
+.PHONY: setup demo test lint coverage soak docs clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ lint: setup
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs
 
+# the lines that no test runs, in the terminal and as pages in htmlcov/
+coverage: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov=src/pmtrans --cov-report=term-missing:skip-covered --cov-report=html
+
 soak: setup
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
 	PMTRANS_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench/test_suite_ray.py -rs
@@ -43,4 +47,4 @@ docs: setup
 	$(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist site htmlcov .coverage .mypy_cache .ruff_cache .pytest_cache

@@ -136,7 +136,7 @@ def prepare(method: Method, arguments: argparse.Namespace, device: torch.device)
     shapes = (images, features), (images, classes)
     target = TargetPass(*(torch.randn(shape, device=device) for shape in shapes))
     labels = torch.arange(images, device=device) % classes
-    source = SourcePass(*(torch.randn(shape, device=device) for shape in shapes), labels)
+    source = SourcePass(torch.randn(shapes[0], device=device), torch.randn(shapes[1], device=device), labels)
     context = Context(lambda: target, lambda: source)
     if method.chooses_pairs:
         method.choose_pairs(Moment(0, STEPS, STEPS), context)

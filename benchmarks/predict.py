@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,11 @@ def _processor() -> float:
     return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
+def answer_all(runtime: OnnxModel, batches: list[torch.Tensor]) -> None:
+    for batch in batches:
+        runtime(batch.numpy())
+
+
 def speed(given: argparse.Namespace, folder: Path) -> dict[str, object]:
     model = write_model(folder / "model", given.backbone, given.weights, given.size)
     found = gather([given.images], io.BytesIO())
@@ -90,10 +96,9 @@ def speed(given: argparse.Namespace, folder: Path) -> dict[str, object]:
         export_model(predictor.trained, folder / "model.onnx", "onnx", generated_images())
         export_model(predictor.trained, folder / "int8.onnx", "onnx", generated_images(), int8=True, tolerance=1.0)
         for name in ("model", "int8"):
-            runtime = OnnxModel(folder / f"{name}.onnx")
-            works[f"onnx {name}"] = lambda runtime=runtime: [runtime(batch.numpy()) for batch in batches]
+            works[f"onnx {name}"] = partial(answer_all, OnnxModel(folder / f"{name}.onnx"), batches)
     forward()
-    took = {name: [] for name in works}
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for _ in range(given.rounds):
         for name, work in works.items():
             took[name].append(seconds(work))

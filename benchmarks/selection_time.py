@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -42,11 +44,12 @@ def main() -> None:
         adapted = made_up(targets, classes, width, noise=3.0)
         print(f"{targets} target images, {classes} classes, width {width}, {torch.get_num_threads()} thread(s)")
         total = 0.0
-        for name, function in [
+        timed: list[tuple[str, Callable[[Evidence], object]]] = [
             *((name, validator.function) for name, validator in VALIDATORS.items()),
-            ("estimate", lambda evidence, baseline=baseline: estimate_accuracy(evidence, baseline)),
-            ("verdict", lambda evidence, baseline=baseline: verdict(baseline, evidence)),
-        ]:
+            ("estimate", partial(estimate_accuracy, baseline=baseline)),
+            ("verdict", partial(verdict, baseline)),
+        ]
+        for name, function in timed:
             start = time.perf_counter()
             function(adapted)
             seconds = time.perf_counter() - start

@@ -82,7 +82,7 @@ class OneStep(Subject):
         shapes = (images, self.model.backbone.features), (images, CLASSES)
         target = TargetPass(*(torch.randn(shape, device=DEVICE) for shape in shapes))
         labels = torch.arange(images, device=DEVICE) % CLASSES
-        source = SourcePass(*(torch.randn(shape, device=DEVICE) for shape in shapes), labels)
+        source = SourcePass(torch.randn(shapes[0], device=DEVICE), torch.randn(shapes[1], device=DEVICE), labels)
         context = Context(lambda: target, lambda: source)
         if self.method.chooses_pairs:
             self.method.choose_pairs(Moment(0, STEPS, STEPS), context)

@@ -23,7 +23,7 @@ from tiny_data import TINY, write_domain
 
 torch.set_num_threads(1)
 
-pytest_plugins = ["tiny_run", "few_digits", "browser"]
+pytest_plugins = ["tiny_run", "few_digits", "browser", "made_up_evidence"]
 
 
 @pytest.fixture

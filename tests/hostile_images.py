@@ -127,8 +127,8 @@ def make_hostile_folder(folder: Path) -> Hostile:
         "Ünïcödé 写真.jpg": encoded(noise(58), "JPEG"),
         b"latin\xe9\xff.jpg": encoded(noise(59), "JPEG"),
     }
-    for name, data in readable.items():
-        write(made.good, name, data)
+    for readable_name, data in readable.items():
+        write(made.good, readable_name, data)
     link = place_for("good_link.jpg")
     os.symlink(made.good[0], link)
     made.good.append(link)

@@ -53,7 +53,7 @@ def test_class_token_scores_equal_the_full_map_computed_the_slow_way(family: str
         fast = backbone.encode(backbone.embed(images), scored=3).attention_BN
         for module in backbone.modules():
             if hasattr(module, "fused_attn"):
-                module.fused_attn = False
+                setattr(module, "fused_attn", False)  # noqa: B010
         with SlowAttention() as slow:
             backbone(images)
     assert fast is not None
@@ -116,7 +116,7 @@ def test_the_bias_of_a_linear_head_drops_out_of_the_activation_map(tiny: Callabl
     with torch.no_grad():
         encoding = model.backbone.encode(model.backbone.embed(images), scored=2)
         before = model.backbone.attention_scores(encoding, model.head, labels)
-        model.head.bias.add_(torch.tensor([5.0, -3.0, 1.0]))
+        model.head.get_parameter("bias").add_(torch.tensor([5.0, -3.0, 1.0]))
         after = model.backbone.attention_scores(encoding, model.head, labels)
     assert torch.allclose(before, after, atol=1e-6)
 

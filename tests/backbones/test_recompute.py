@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -97,7 +98,12 @@ def test_scores_of_recomputed_blocks_are_taken_once(monkeypatch: pytest.MonkeyPa
     checkpoint_blocks(transformer_blocks(backbone))
     taken: list[int] = []
     attend = class_token._ClassTokenRow.attend
-    monkeypatch.setattr(class_token._ClassTokenRow, "attend", lambda row, call: taken.append(1) or attend(row, call))
+
+    def counted(row: Any, call: Any) -> Any:
+        taken.append(1)
+        return attend(row, call)
+
+    monkeypatch.setattr(class_token._ClassTokenRow, "attend", counted)
     encoded(backbone)
     assert isinstance(backbone, ClassTokenBackbone)
     assert len(taken) == 2  # blocks, and not again in the backward pass

@@ -32,13 +32,14 @@ ROWS = [pytest.param(table(name), row, id=f"{name}-{row.printed}") for name in S
 
 def averages(row: Row) -> dict[str, tuple[float, float]]:
     """Every average that a row states, with the mean of the cells it stands for."""
-    stated = {"average": (row.stated_average, list(row.cells.values()))}
+    stated = {"average": (row.stated_average, [cell for cell in row.cells.values() if cell is not None])}
+    assert len(stated["average"][1]) in (0, len(row.cells))
     for margin, value in row.margins.items():
         source, target = margin.split("2")
         within = [
             cell
             for task, cell in row.cells.items()
-            if source in ("*", task.split("2")[0]) and target in ("*", task.split("2")[1])
+            if cell is not None and source in ("*", task.split("2")[0]) and target in ("*", task.split("2")[1])
         ]
         assert len(within) == 5
         stated[margin] = (value, within)

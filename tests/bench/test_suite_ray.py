@@ -9,11 +9,11 @@ import os
 from pathlib import Path
 
 import pytest
-from test_suite_run import holder, kill_when, results, run, tiny_plan, weights
 
 from pmtrans.bench.ray_engine import RayEngine
 from pmtrans.errors import ConfigError
 from tiny_office_home import write_office_home
+from tiny_suite import holder, kill_when, results, run, tiny_plan, weights
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(not os.environ.get("PMTRANS_SOAK"), reason="takes half a minute: PMTRANS_SOAK=1")

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from pmtrans.bench.display import Display, RunReporter
-from pmtrans.bench.engine import Engine, Processes, Serial
-from pmtrans.bench.entry import Settings, parse_entries
-from pmtrans.bench.jobs import Plan, make_plan, open_suite
-from pmtrans.bench.suite import run_suite
+from pmtrans.bench.engine import Processes
 from pmtrans.cli import app
-from tiny_office_home import COMMAND, FLAGS, SETTINGS, write_office_home
+from tiny_office_home import COMMAND, write_office_home
+from tiny_suite import holder, kill_when, results, run, tiny_plan, weights
 
 
 @pytest.fixture(scope="module")
@@ -30,30 +21,8 @@ def office_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_office_home(tmp_path_factory.mktemp("data") / "OfficeHome")
 
 
-def tiny_plan(data: Path, out: Path, *overrides: str) -> Plan:
-    settings = Settings(None, (*SETTINGS, *overrides), FLAGS)
-    plan = make_plan("office-home", data, out, parse_entries("source_only,pmtrans"), [0], settings, ["R2P"])
-    open_suite(plan)
-    return plan
-
-
-def run(plan: Plan, engine: Engine | None = None) -> int:
-    display = Display(quiet=True)
-    return run_suite(plan, engine or Serial(lambda job: RunReporter(display, job)), display)
-
-
-def results(out: Path) -> list[dict[str, str]]:
-    """All but the time."""
-    rows = csv.DictReader((out / "results.csv").open())
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
-
-
 def table(out: Path) -> list[str]:
     return [line for line in (out / "table.md").read_text().splitlines() if "time (min)" not in line]
-
-
-def weights(out: Path, task: str = "R2P", method: str = "pmtrans") -> bytes:
-    return (out / "runs" / task / method / "0" / "model" / "model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -143,30 +112,6 @@ def test_a_run_that_fails_is_told_in_one_line_and_tried_again(tmp_path: Path) ->
     assert "failed" not in second.stdout
     assert done.stat().st_mtime_ns == before
     assert [row["task"] for row in results(out)] == ["R2C", "R2P"]
-
-
-def kill_when(condition: Callable[[], int | None]) -> threading.Thread:
-    """Kill the process whose id ``condition`` gives, the first time it gives one."""
-
-    def watch() -> None:
-        end = time.monotonic() + 300
-        while time.monotonic() < end:
-            if (process := condition()) is not None:
-                os.kill(process, signal.SIGKILL)
-                return
-            time.sleep(0.01)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
-
-
-def holder(out: Path) -> int | None:
-    """The process that trains PMTrans, once it has a checkpoint."""
-    folder = out / "runs" / "R2P" / "pmtrans" / "0"
-    if not list(folder.glob("checkpoints/step-*")):
-        return None
-    return int((folder / ".lock").read_text().split()[-1])
 
 
 def test_processes_give_the_results_of_one_even_if_one_is_killed(

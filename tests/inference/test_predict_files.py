@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,9 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def run(predictor: Predictor, model: Path, photos: Path, out: Path, stop: StopRequest | None = None, **changes: int):
+def run(
+    predictor: Predictor, model: Path, photos: Path, out: Path, stop: StopRequest | None = None, **changes: Any
+) -> Any:
     paths = gather([str(photos)], NOTHING)
     settings = Settings(**{"batch_size": 4, **changes})
     return predict_to_file(predictor, model, paths, out, settings, 0, ignore, stop or StopRequest())

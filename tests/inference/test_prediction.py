@@ -78,7 +78,7 @@ def test_files_and_decoded_images_get_the_same_answer_and_bad_files_keep_their_p
         assert row.probability == pytest.approx(other.probability, abs=1e-6)
 
 
-def test_attention_maps_sum_to_one_and_come_with_the_same_logits(tiny: Callable, saved_model: Callable) -> None:
+def test_attention_maps_sum_to_one_and_come_with_the_same_logits(saved_model: Callable[..., Path]) -> None:
     for family, grid in (("vit", (2, 2)), ("swin", (8, 8))):
         predictor = pmtrans.load(saved_model(family, name=family))
         images = torch.randn(3, 3, 32, 32)

@@ -16,7 +16,8 @@ from pmtrans.losses.kernels import (
 def plain_kernel(points: np.ndarray, count: int, factor: float = 2.0) -> np.ndarray:
     bandwidth = np.mean(pdist(points, "sqeuclidean"))
     distances = cdist(points, points, "sqeuclidean")
-    return sum(np.exp(-distances / (bandwidth * factor ** (i - count // 2))) for i in range(count))
+    kernel: np.ndarray = sum(np.exp(-distances / (bandwidth * factor ** (i - count // 2))) for i in range(count))
+    return kernel
 
 
 def features(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

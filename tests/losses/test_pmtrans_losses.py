@@ -78,10 +78,12 @@ def test_losses_are_float32_under_autocast() -> None:
         logits = torch.randn(4, 8) @ torch.randn(8, 3)  # bfloat16 in here
         assert logits.dtype == torch.bfloat16
         assert classification_loss(logits, torch.tensor([0, 1, 2, 0])).dtype == torch.float32
-        features = [torch.randn(4, 6).bfloat16() for _ in range(3)]
+        mixed, source, target = (torch.randn(4, 6).bfloat16() for _ in range(3))
         labels, weight = torch.tensor([0, 1, 2, 0]), torch.rand(4)
         similarity = label_similarity(labels)
-        assert mixup_feature_loss(*features, similarity, similarity, weight, 1 - weight).dtype == torch.float32
+        assert (
+            mixup_feature_loss(mixed, source, target, similarity, similarity, weight, 1 - weight).dtype == torch.float32
+        )
 
 
 def test_learned_tradeoff_settles_where_alpha_is_one_over_the_loss() -> None:

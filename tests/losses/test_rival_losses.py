@@ -67,7 +67,8 @@ def test_augmented_logits_equal_the_formula_with_full_covariances() -> None:
             step = weight[c] - weight[y]
             expected[i, c] += strength * step @ (mine.mean(0) - means_s[y]) + 0.5 * strength * step @ covariance @ step
     arrays = (logits, labels, weight, means_s, memory, memory_labels)
-    got = augmented_logits(*(torch.from_numpy(array) for array in arrays), strength)
+    z, y, w, means, bank, bank_labels = (torch.from_numpy(array) for array in arrays)
+    got = augmented_logits(z, y, w, means, bank, bank_labels, strength)
     assert np.allclose(got.numpy(), expected)
 
 

@@ -75,6 +75,7 @@ def test_classifiers_raise_the_discrepancy_and_features_lower_it(
             step(method, batch, phase)
         moved = {key for key, value in weights().items() if not value.equal(start[key])}
         movers = method.phases(at())[phase]
+        assert movers is not None
         owned = {key for player in method.players(1.0) if player.name in movers for key, _ in player.parameters}
         assert moved <= owned
         if phase == "classifiers":
@@ -251,7 +252,7 @@ def test_in_scda_the_classifier_ascends_on_the_divergence_and_the_features_desce
         with_game, without = (gradients(which(batch, at())["loss"], module) for which in (game, off))
         with torch.no_grad():
             for parameter, a, b in zip(module.parameters(), with_game, without, strict=True):
-                parameter -= rate * (a - b)  # a step of descent on the game alone
+                parameter.sub_(rate * (a - b))  # a step of descent on the game alone
         after = float(game(batch, at())["divergence"])
         assert (after - at_start) * direction > 0
         at_start = after

@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.special import entr, expit, softmax
 
+from gradients import gradient
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.methods import Sizes
@@ -25,7 +26,7 @@ SIZES = Sizes(classes=3, source_images=12, target_images=9)
 def binary_cross_entropies(method: Method, source: torch.Tensor, target: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     """-log D(source), -log(1 - D(target)), in numpy."""
     with torch.no_grad():
-        d_s, d_t = (method.discriminator(inputs).double().numpy() for inputs in (source, target))
+        d_s, d_t = (method.get_submodule("discriminator")(inputs).double().numpy() for inputs in (source, target))
     return -np.log(expit(d_s)), -np.log(1 - expit(d_t))
 
 
@@ -69,10 +70,11 @@ def test_dann_reverses_the_gradient_of_the_features_and_not_that_of_the_discrimi
 
     method(batch, MOMENT)["loss"].backward()
     ramp = 2 / (1 + math.exp(-10 * 0.3)) - 1
-    in_features, in_discriminator = model.backbone.stem.proj.weight, method.discriminator.layers[0].weight
-    assert float(in_discriminator.grad.view(-1)[0]) == pytest.approx(slope(in_discriminator, "domain"), rel=1e-3)
+    in_features = model.backbone.get_parameter("stem.proj.weight")
+    in_discriminator = method.get_parameter("discriminator.layers.0.weight")
+    assert float(gradient(in_discriminator).view(-1)[0]) == pytest.approx(slope(in_discriminator, "domain"), rel=1e-3)
     expected = slope(in_features, "classification") - ramp * slope(in_features, "domain")
-    assert float(in_features.grad.view(-1)[0]) == pytest.approx(expected, rel=1e-3)
+    assert float(gradient(in_features).view(-1)[0]) == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_outer_product_has_every_product_of_feature_and_prediction() -> None:
@@ -95,7 +97,7 @@ def test_cdan_discriminates_features_and_predictions_together(
 ) -> None:
     model = tiny().eval()
     with torch.no_grad():
-        model.head.weight.mul_(50)  # predictions of differing certainty
+        model.head.get_parameter("weight").mul_(50)  # predictions of differing certainty
     batch = batch_for(model)
     options = CDANOptions(entropy=entropy, hidden=8, sketch=16, largest_product=largest_product)
     method = CDAN(model, options, SIZES).eval()
@@ -119,5 +121,5 @@ def test_the_predictions_that_cdan_conditions_on_are_not_trained_by_it(
         model.zero_grad()
         torch.manual_seed(0)
         CDAN(model, CDANOptions(entropy=True, hidden=8, weight=weight), SIZES).eval()(batch, MOMENT)["loss"].backward()
-        gradients.append(model.head.weight.grad.clone())
+        gradients.append(gradient(model.head.get_parameter("weight")).clone())
     assert torch.equal(*gradients)

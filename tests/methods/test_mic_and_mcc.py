@@ -40,7 +40,7 @@ def test_mic_asks_the_student_of_a_masked_image_for_the_label_of_the_teacher(
     model = tiny().eval()
     method, batch = MIC(model, MICOptions(weight=2.0, mcc=mcc), SIZES), batch_for(model)
     with torch.no_grad():
-        model.head.weight.add_(0.1 * torch.randn(3, 32))  # type: ignore[operator, union-attr]
+        model.head.get_parameter("weight").add_(0.1 * torch.randn(3, 32))
     torch.manual_seed(5)
     outputs = method(batch, MOMENT)
     torch.manual_seed(5)
@@ -58,13 +58,13 @@ def test_the_teacher_of_mic_follows_after_each_step_and_no_gradient_reaches_it(
     model = tiny()
     method, batch = MIC(model, MICOptions(teacher_rate=0.5), SIZES), batch_for(model)
     optimiser = create_optimiser(method, TrainConfig())
-    first = model.head.weight.detach().clone()  # type: ignore[operator, union-attr]
+    first = model.head.get_parameter("weight").detach().clone()
     method(batch, MOMENT)["loss"].backward()
     assert all(p.grad is None for p in method.masked.parameters())
     optimiser.step()
     method.after_step(MOMENT)
-    expected = (first + model.head.weight.detach()) / 2  # type: ignore[operator, union-attr]
-    assert torch.allclose(method.masked.teacher.model.head.weight, expected)  # type: ignore[arg-type]
+    expected = (first + model.head.get_parameter("weight").detach()) / 2
+    assert torch.allclose(method.masked.teacher.model.head.get_parameter("weight"), expected)
 
 
 def test_pmtrans_takes_both_by_a_switch_and_is_the_same_without(
@@ -74,7 +74,7 @@ def test_pmtrans_takes_both_by_a_switch_and_is_the_same_without(
     batch = batch_for(model)
 
     def outputs(**switches: float) -> dict[str, torch.Tensor]:
-        method = PMTrans(model, PMTransOptions(alpha="fixed", **switches), SIZES)  # type: ignore[arg-type]
+        method = PMTrans(model, PMTransOptions(alpha="fixed", **switches), SIZES)
         torch.manual_seed(7)
         found: dict[str, torch.Tensor] = method(batch, MOMENT)
         return found
@@ -91,7 +91,7 @@ def test_the_teacher_beside_pmtrans_follows_from_the_first_step_on(tiny: Callabl
     model = tiny()
     method = PMTrans(model, PMTransOptions(mic=1.0), SIZES)
     with torch.no_grad():
-        model.head.weight.fill_(3.0)  # type: ignore[operator, union-attr]
+        model.head.get_parameter("weight").fill_(3.0)
     method.after_step(Moment(0, 100, 10))
     assert method.additions.masked is not None
-    assert method.additions.masked.teacher.model.head.weight.unique().tolist() == [3.0]  # type: ignore[operator, union-attr]
+    assert method.additions.masked.teacher.model.head.get_parameter("weight").unique().tolist() == [3.0]

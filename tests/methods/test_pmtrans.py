@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from asked_for import asking
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import (
@@ -170,7 +172,7 @@ def test_pseudo_labels_are_made_when_the_game_begins_and_at_each_epoch(tiny: Cal
     passes = [TargetPass(torch.randn(9, 32), torch.randn(9, 3)) for _ in range(41)]
     changed = {}
     for step in range(40):
-        context = Context(lambda step=step: (asked.append(step), passes[step])[1])  # type: ignore[misc]
+        context = Context(partial(asking, asked, step, passes[step]))
         old = method.pseudo_labels_M.clone()
         method.before_step(Moment(step, 40, 8), context)
         if "pseudo_labels_changed" in context.metrics:
@@ -191,7 +193,7 @@ def test_reused_features_are_those_that_training_saw_after_one_full_pass(
     passed = TargetPass(torch.randn(9, 32), torch.randn(9, 3))
     asked: list[int] = []
     for step in range(17):
-        context = Context(lambda step=step: (asked.append(step), passed)[1])  # type: ignore[misc]
+        context = Context(partial(asking, asked, step, passed))
         method.before_step(Moment(step, 40, 8), context)
         if step == 10:
             kept = copy.deepcopy(method)
@@ -208,6 +210,7 @@ def test_reused_features_are_those_that_training_saw_after_one_full_pass(
     labels = kmeans_pseudo_labels(expected_features, logits_MK=expected_logits)
     assert torch.equal(method.pseudo_labels_M, labels)  # made at step 16, where an epoch begins
     assert {"seen.features_MF", "seen.logits_MK"} <= set(method.state_dict())
+    assert kept.seen is not None
     assert not torch.equal(kept.seen.features_MF, method.seen.features_MF)
     method.eval()(batch_for(model, seed=9), MOMENT)
     assert torch.allclose(method.seen.features_MF, expected_features, atol=1e-5)  # an evaluation enters nothing

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from asked_for import asking
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
@@ -156,11 +158,12 @@ def test_shot_leaves_its_classifier_where_it_was(tiny: Callable[..., Model], bat
 
 
 def test_shot_labels_the_target_when_it_leaves_the_source_and_at_each_epoch(tiny: Callable[..., Model]) -> None:
-    method, asked = create("shot", tiny(), source_share=0.33), []
+    method = create("shot", tiny(), source_share=0.33)
+    asked: list[int] = []
     torch.manual_seed(0)
     target = TargetPass(torch.randn(9, 32), torch.randn(9, 3))
     for step in range(60):
-        context = Context(lambda step=step: (asked.append(step), target)[1])  # type: ignore[misc]
+        context = Context(partial(asking, asked, step, target))
         method.before_step(Moment(step, 100, 10), context)
         assert ("pseudo_labels_changed" in context.metrics) == (step in (40, 50))
     assert asked == [33, 40, 50]

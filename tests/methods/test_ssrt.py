@@ -30,7 +30,7 @@ def test_the_objective_is_that_of_the_paper_image_by_image(
 ) -> None:
     model = tiny().eval()
     with torch.no_grad():
-        model.head.weight.mul_(100)  # type: ignore[operator, union-attr]
+        model.head.get_parameter("weight").mul_(100)
     method, batch = create(model, layers=(layer,), confidence=0.4).eval(), batch_for(model)
     torch.manual_seed(seed)
     outputs = method(batch, MOMENT)
@@ -85,7 +85,8 @@ def test_the_features_ascend_on_the_discriminator_and_it_descends(
         method.zero_grad()
         classification = torch.nn.functional.cross_entropy(model(batch.source_images), batch.source_labels)
         gradients[reversal] = torch.autograd.grad(
-            outputs["loss"] - classification, [model.backbone.stem.proj.weight, method.discriminator.layers[0].weight]
+            outputs["loss"] - classification,
+            [model.backbone.get_parameter("stem.proj.weight"), method.get_parameter("discriminator.layers.0.weight")],
         )
     assert torch.allclose(2 * gradients[0.1][0], gradients[0.2][0], rtol=1e-3, atol=1e-6)
     assert torch.allclose(gradients[0.1][1], gradients[0.2][1])
@@ -102,13 +103,13 @@ def test_a_collapse_is_undone(tiny: Callable[..., Model], batch_for: Callable[..
         restored += [step] * ("restored" in context.metrics)
         if step == 4:
             with torch.no_grad():
-                model.head.bias[0] += 1000  # type: ignore[index, union-attr]
+                model.head.get_parameter("bias")[0] += 1000
         if step < 4:
             method.safe.record(torch.eye(3)[torch.arange(4) % 3], Moment(step, 100, 10), 4)
         else:
             method(batch, Moment(step, 100, 10))
     assert restored == [8]
-    assert model.head.bias.tolist() == [0, 0, 0]  # type: ignore[operator, union-attr]
+    assert model.head.get_parameter("bias").tolist() == [0, 0, 0]
 
 
 def test_without_safety_there_is_no_second_set_of_weights(tiny: Callable[..., Model]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from gradients import gradient
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
@@ -94,7 +95,8 @@ def test_can_clusters_from_source_centres_and_pairs_images_of_one_class(tiny: Ca
 
 def test_can_does_not_cluster_in_epochs_that_are_all_source_only(tiny: Callable[..., Model]) -> None:
     method = create("can", tiny(), warmup=0.25)
-    labels_N, asked = torch.arange(12) % 3, []
+    labels_N = torch.arange(12) % 3
+    asked: list[int] = []
 
     def target_pass() -> TargetPass:
         asked.append(len(asked))
@@ -116,7 +118,7 @@ def test_pct_transports_to_the_classifiers_weights_and_learns_the_proportions(
     model = tiny().eval()
     batch = batch_for(model)
     _, z_s, f_t, _ = seen(model, batch)
-    weight, even = model.head.weight.detach(), torch.full((3,), 1 / 3)
+    weight, even = model.head.get_parameter("weight").detach(), torch.full((3,), 1 / 3)
     classification = float(classification_loss(z_s, batch.source_labels, 0.1))
     fixed = create("pct", model, weight=2.0)
     expected = classification + 2 * float(prototype_transport_loss(weight, f_t, even))
@@ -139,7 +141,9 @@ def test_pct_lets_the_source_alone_move_the_prototypes(
     for weight in (0.0, 5.0):
         model.zero_grad()
         create("pct", model, weight=weight)(batch_for(model), MIDDLE)["loss"].backward()
-        gradients.append((model.head.weight.grad.clone(), model.backbone.trunk.norm.weight.grad.clone()))
+        gradients.append(
+            tuple(gradient(model.get_parameter(name)).clone() for name in ("head.weight", "backbone.trunk.norm.weight"))
+        )
     assert torch.allclose(gradients[0][0], gradients[1][0], atol=1e-6)
     assert not torch.allclose(gradients[0][1], gradients[1][1], atol=1e-3)
 
@@ -178,7 +182,9 @@ def test_tsa_augments_with_what_it_remembers_of_the_target(
     for label in range(3):
         one, two = f_1[first.source_labels == label].mean(0), f_2[second.source_labels == label].mean(0)
         means[label] = 0.9 * one + 0.1 * two
-    moved = augmented_logits(z_s, second.source_labels, model.head.weight, means, memory, labels, 0.25 * 0.5)
+    moved = augmented_logits(
+        z_s, second.source_labels, model.head.get_parameter("weight"), means, memory, labels, 0.25 * 0.5
+    )
     p = z_t.softmax(1)
     information = entropy_of(p.mean(0)) - sum(entropy_of(row) for row in p) / 4
     expected = float(classification_loss(moved, second.source_labels, 0.1).detach()) - 0.1 * information
@@ -188,7 +194,8 @@ def test_tsa_augments_with_what_it_remembers_of_the_target(
 
 def test_ila_keeps_source_classes_together_and_asks_for_labels_once(tiny: Callable[..., Model]) -> None:
     method = create("ila", tiny(), images_per_class=2)
-    labels_N, asked = torch.arange(12) % 3, []
+    labels_N = torch.arange(12) % 3
+    asked: list[str] = []
 
     def source_pass() -> SourcePass:
         asked.append("source")

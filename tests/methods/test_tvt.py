@@ -58,18 +58,18 @@ def test_both_discriminators_descend_and_the_features_ascend_on_them(
             for parameter in module.parameters():
                 if parameter.ndim > 1:
                     parameter.normal_(std=0.2)
-        model.head.weight.zero_()  # type: ignore[operator, union-attr]  # the classification loss moves no feature then
+        model.head.get_parameter("weight").zero_()  # the classification loss moves no feature then
     batch = batch_for(model)
 
     def after_a_step_of(module: torch.nn.Module) -> float:
         with torch.no_grad():
             for parameter in module.parameters():
                 if parameter.grad is not None:
-                    parameter -= 1e-3 * parameter.grad
+                    parameter.sub_(1e-3 * parameter.grad)
             outputs = method(batch, MOMENT)
             for parameter in module.parameters():
                 if parameter.grad is not None:
-                    parameter += 1e-3 * parameter.grad
+                    parameter.add_(1e-3 * parameter.grad)
         return float(outputs["global_adversary"] + outputs["patch_adversary"])
 
     outputs = method(batch, MOMENT)

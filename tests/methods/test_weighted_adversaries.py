@@ -10,6 +10,7 @@ import torch
 from scipy.special import entr, softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from gradients import gradient
 from pmtrans.data.batch import Batch
 from pmtrans.methods import Sizes
 from pmtrans.methods.cgdm import CGDM, CGDMOptions, gradient_discrepancy, weighted_cross_entropy
@@ -165,6 +166,8 @@ def test_the_balance_weighs_alignment_against_discrimination(
     # D moves on its loss whatever the balance; the features against it, in proportion to the balance
     ramp = 2 / (1 + np.exp(-5)) - 1
     slopes = {}
+    in_stem = model.backbone.get_parameter("stem.proj.weight")
+    in_first_layer = method.get_parameter("discriminator.layers.0.weight")
     for tau in (0.0, 0.3, 1.0):
         method.zero_grad()
         method.balance.fill_(tau)
@@ -172,11 +175,11 @@ def test_the_balance_weighs_alignment_against_discrimination(
         f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
         rest = method.classification((model.head,), f_s, batch) + (1 - tau) * method.disagreement(f_t)
         (outputs["loss"] - rest).backward()
-        slopes[tau] = (model.backbone.stem.proj.weight.grad.clone(), method.discriminator.layers[0].weight.grad.clone())
+        slopes[tau] = (gradient(in_stem).clone(), gradient(in_first_layer).clone())
     method.zero_grad()
     features = model.backbone(torch.cat([batch.source_images, batch.target_images]))
     method.domain(features).backward()
-    against = model.backbone.stem.proj.weight.grad
+    against = gradient(in_stem)
     for tau, (in_features, in_discriminator) in slopes.items():
         assert torch.allclose(in_features, -tau * ramp * against, atol=1e-6)
-        assert torch.allclose(in_discriminator, method.discriminator.layers[0].weight.grad, atol=1e-6)
+        assert torch.allclose(in_discriminator, gradient(in_first_layer), atol=1e-6)

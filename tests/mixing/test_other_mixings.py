@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def test_tokenmix_replaces_the_drawn_share_by_blocks_all_over_the_image() -> Non
     torch.manual_seed(0)
     module = mixing("tokenmix", (15, 15))
     shares = module.beta.sample((200, 1)).detach()
-    module.beta.sample = lambda shape: shares  # type: ignore[method-assign, assignment]
+    module.beta.sample = lambda shape: shares  # type: ignore[method-assign]
     ratio = module.ratios(200)
     for share, row in zip(shares[:, 0].tolist(), ratio, strict=True):
         assert set(row.tolist()) <= {0.0, 1.0}
@@ -146,15 +147,17 @@ def test_manifold_mixup_mixes_what_enters_a_random_block(family: str, weighs: st
     assert layers == {0, 1}
 
 
-def _by_hand(backbone: object, source: torch.Tensor, target: torch.Tensor, ratio: torch.Tensor, layer: int) -> object:
-    trunk = backbone.trunk  # type: ignore[attr-defined]
+def _by_hand(
+    backbone: Any, source: torch.Tensor, target: torch.Tensor, ratio: torch.Tensor, layer: int
+) -> torch.Tensor:
+    trunk = backbone.trunk
     if hasattr(trunk, "blocks"):
         units = [*trunk.blocks]
         s, t = trunk._pos_embed(source), trunk._pos_embed(target)
         weight = ratio[:, :1, None]
     else:  # two stages of one block each; the second begins with a merging of patches
         units = [*trunk.layers]
-        s, t = (x.unflatten(1, backbone.grid) for x in (source, target))  # type: ignore[attr-defined]
+        s, t = (x.unflatten(1, backbone.grid) for x in (source, target))
         weight = ratio[:, :1, None, None]
     for number, unit in enumerate(units):
         if not hasattr(trunk, "blocks"):
@@ -167,7 +170,8 @@ def _by_hand(backbone: object, source: torch.Tensor, target: torch.Tensor, ratio
                     mixed = mixed if rest_number == 0 else rest.downsample(mixed)
                     rest = rest.blocks
                 mixed = rest(mixed)
-            return trunk.forward_head(trunk.norm(mixed), pre_logits=True)
+            features: torch.Tensor = trunk.forward_head(trunk.norm(mixed), pre_logits=True)
+            return features
         s, t = unit(s), unit(t)
     raise AssertionError
 
@@ -185,7 +189,7 @@ def test_pmtrans_trains_with_each(
     kind: str, family: str, attention: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny(family)
-    method = PMTrans(model, PMTransOptions(mixing=kind, attention=attention), SIZES)  # type: ignore[arg-type]
+    method = PMTrans(model, PMTransOptions(mixing=kind, attention=attention), SIZES)
     outputs = method(batch_for(model), MOMENT)
     outputs["loss"].backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in method.parameters())

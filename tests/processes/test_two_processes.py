@@ -125,10 +125,10 @@ def assert_close_runs(one: Path, two: Path) -> None:
     assert len(mine) == len(theirs) >= 4
     for step, (first, second) in enumerate(zip(mine, theirs, strict=True)):
         assert first == pytest.approx(second, rel=1e-5, abs=1e-5), step
-    first, second = (load_file(run / "model" / "model.safetensors") for run in (one, two))
+    my_weights, their_weights = (load_file(run / "model" / "model.safetensors") for run in (one, two))
     difference, length = (
         torch.cat([value.flatten().double() for value in values]).norm()
-        for values in ([first[key] - second[key] for key in first], first.values())
+        for values in ([my_weights[key] - their_weights[key] for key in my_weights], my_weights.values())
     )
     assert difference / length < 1e-5
 

@@ -19,8 +19,7 @@ from torch.distributed.tensor import DTensor
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.methods import Sizes
-from pmtrans.methods.method import Options
-from pmtrans.methods.source_only import SourceOnly
+from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
 from pmtrans.model import Model
 from pmtrans.processes.group import joined
 from pmtrans.progress import Reporter
@@ -48,14 +47,14 @@ def numbers_held() -> dict[str, int]:
     backbone = create_backbone(
         "vit_tiny_patch16_224", "none", 32, {"depth": 3, "embed_dim": 32, "num_heads": 2, "class_token": True}
     )
-    method = SourceOnly(Model(backbone, 3), Options(), Sizes(3, 4, 4))
+    method = SourceOnly(Model(backbone, 3), SourceOnlyOptions(), Sizes(3, 4, 4))
     shard(method, torch.device("cpu"), None)
     optimiser = create_optimiser(method, TrainConfig())
     method.model(torch.rand(4, 3, 32, 32)).square().sum().backward()
     optimiser.step()
     states = [state[name] for state in optimiser.state.values() for name in ("exp_avg", "exp_avg_sq")]
     gradients = [p.grad for p in method.parameters() if p.grad is not None]
-    kinds = {"weights": list(method.parameters()), "gradients": gradients, "states": states}
+    kinds: dict[str, list[Tensor]] = {"weights": list(method.parameters()), "gradients": gradients, "states": states}
     return {name: sum(map(held, tensors)) for name, tensors in kinds.items()}
 
 

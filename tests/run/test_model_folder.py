@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from pmtrans.run.model_folder import TrainedModel, _crop_pct, load_model, save_m
 
 SMALL = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 SWIN = {"embed_dim": 16, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}
-FAMILIES = {
+FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {
     "vit": ("vit_tiny_patch16_224", SMALL, 32),
     "deit": ("deit_tiny_patch16_224", SMALL, 32),
     "distilled deit": ("deit_tiny_distilled_patch16_224", SMALL, 32),
@@ -143,7 +144,9 @@ def test_of_a_weights_file_only_the_name_is_published(tmp_path: Path) -> None:
         (lambda config: config["pretrained_cfg"].update(label_names=["a", "b"]), "do not fit"),
     ],
 )
-def test_a_spoiled_configuration_is_one_line(change: Callable[[dict], None], said: str, tmp_path: Path) -> None:
+def test_a_spoiled_configuration_is_one_line(
+    change: Callable[[dict[str, Any]], None], said: str, tmp_path: Path
+) -> None:
     save_model(tmp_path, trained_model())
     config = json.loads((tmp_path / "config.json").read_text())
     change(config)

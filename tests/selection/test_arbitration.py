@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.functional import one_hot
 
+from made_up_evidence import EvidenceMaker
 from pmtrans.errors import UserError
 from pmtrans.selection.arbitration import Arbitration, arbitrate
+from pmtrans.selection.evidence import Evidence
 
 
-def plain_arbitration(baseline, adapted, neighbours):
+def _distance(image: Tensor, witness: tuple[Tensor, int]) -> float:
+    return -float(witness[0] @ image)
+
+
+def plain_arbitration(baseline: Evidence, adapted: Evidence, neighbours: int) -> list[int]:
     """The same judgement, image by image, in plain Python."""
     called = baseline.target_logits_MK.argmax(1).tolist()
     claimed = adapted.target_logits_MK.argmax(1).tolist()
@@ -22,7 +30,8 @@ def plain_arbitration(baseline, adapted, neighbours):
     ]
     outcome = []
     for i, (before, after) in enumerate(zip(called, claimed, strict=True)):
-        votes = [c for _, c in sorted(witnesses, key=lambda w, i=i: -float(w[0] @ unit[i]))[:neighbours]]
+        distance = partial(_distance, unit[i])
+        votes = [c for _, c in sorted(witnesses, key=distance)[:neighbours]]
         balance = (votes.count(after) > votes.count(before)) - (votes.count(after) < votes.count(before))
         had = called.count(before)
         kept = sum(a == b == before for a, b in zip(called, claimed, strict=True))
@@ -34,7 +43,7 @@ def plain_arbitration(baseline, adapted, neighbours):
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
 @pytest.mark.parametrize("neighbours", [1, 10, 500])
-def test_arbitration_equals_the_plain_judgement(made_up, neighbours, chunk):
+def test_arbitration_equals_the_plain_judgement(made_up: EvidenceMaker, neighbours: int, chunk: int) -> None:
     baseline = made_up(targets=60)
     noise = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
     adapted = replace(baseline, target_logits_MK=baseline.target_logits_MK + 4 * noise)
@@ -43,24 +52,24 @@ def test_arbitration_equals_the_plain_judgement(made_up, neighbours, chunk):
     assert any(outcome)
 
 
-def test_a_model_does_not_differ_from_itself(made_up):
+def test_a_model_does_not_differ_from_itself(made_up: EvidenceMaker) -> None:
     judged = arbitrate(made_up(), made_up())
     assert (judged.gain, judged.for_adapted, judged.for_baseline, judged.p_value) == (0.0, 0, 0, 1.0)
 
 
-def test_total_disagreement_leaves_the_source_as_the_only_witness(made_up):
+def test_total_disagreement_leaves_the_source_as_the_only_witness(made_up: EvidenceMaker) -> None:
     baseline = made_up()
     adapted = replace(baseline, target_logits_MK=baseline.target_logits_MK.roll(1, dims=1))
     assert arbitrate(baseline, adapted).gain < 0
 
 
-def test_the_sign_test_counts_decided_images_only():
+def test_the_sign_test_counts_decided_images_only() -> None:
     judged = Arbitration(torch.tensor([1] * 9 + [-1] + [0] * 30))
     assert judged.gain == pytest.approx(8 / 40)
     assert judged.p_value == pytest.approx(2 * (1 + 10) / 2**10)
 
 
-def test_wiping_out_a_class_wins_nothing(made_up):
+def test_wiping_out_a_class_wins_nothing(made_up: EvidenceMaker) -> None:
     baseline = made_up(targets=80)
     calls = baseline.target_predictions_M()
     gone = int(calls.bincount(minlength=5).argmax())
@@ -70,6 +79,6 @@ def test_wiping_out_a_class_wins_nothing(made_up):
     assert judged.for_adapted == 0
 
 
-def test_evidence_of_other_images_is_refused(made_up):
+def test_evidence_of_other_images_is_refused(made_up: EvidenceMaker) -> None:
     with pytest.raises(UserError, match="different images"):
         arbitrate(made_up(targets=10), made_up(targets=11))

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
-from simulation import CLASSES, EVEN, simulate
+from torch import Tensor
 
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.estimators import (
@@ -17,9 +18,10 @@ from pmtrans.selection.estimators import (
     scaled_nuclear_norm,
     thresholded_confidence,
 )
+from simulation import CLASSES, EVEN, simulate
 
 
-def test_atc_counts_target_images_above_the_source_error_quantile():
+def test_atc_counts_target_images_above_the_source_error_quantile() -> None:
     source = torch.tensor([0.9, 0.2, 0.5, 0.7])  # accuracy 0.5: two lie below the threshold 0.7
     target = torch.tensor([0.69, 0.7, 0.71, 0.1, 0.8])
     assert thresholded_confidence(source, 0.5, target) == pytest.approx(3 / 5)
@@ -27,7 +29,7 @@ def test_atc_counts_target_images_above_the_source_error_quantile():
     assert thresholded_confidence(source, 0.0, target) == 0.0
 
 
-def test_the_norms_equal_their_definitions():
+def test_the_norms_equal_their_definitions() -> None:
     p = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)).double().softmax(1)
     singular = np.linalg.svd(p.numpy(), compute_uv=False)
     assert scaled_nuclear_norm(p) == pytest.approx(singular.sum() / math.sqrt(40 * 5))
@@ -35,32 +37,32 @@ def test_the_norms_equal_their_definitions():
 
 
 @pytest.mark.parametrize("scaled_norm", [scaled_nuclear_norm, scaled_fourth_norm])
-def test_uniform_predictions_have_the_norm_of_chance(scaled_norm):
+def test_uniform_predictions_have_the_norm_of_chance(scaled_norm: Callable[[Tensor], float]) -> None:
     assert scaled_norm(torch.full((40, 5), 0.2).double()) == pytest.approx(0.2, abs=1e-6)
 
 
-def test_the_line_passes_through_chance_and_source_and_stays_in_range():
+def test_the_line_passes_through_chance_and_source_and_stays_in_range() -> None:
     assert on_the_line(0.8, 0.9, 0.25, 4) == pytest.approx(0.25)
     assert on_the_line(0.8, 0.9, 0.8, 4) == pytest.approx(0.9)
     assert on_the_line(0.8, 0.9, 1.0, 4) == 1.0
     assert on_the_line(0.25, 0.9, 0.7, 4) == 0.25
 
 
-def test_agreement_moves_accuracy_on_the_probit_scale():
+def test_agreement_moves_accuracy_on_the_probit_scale() -> None:
     expected = norm.cdf(norm.ppf(0.9) + norm.ppf(0.7) - norm.ppf(0.95))
     assert agreement_on_the_line(0.9, 0.95, 0.7) == pytest.approx(expected)
     assert agreement_on_the_line(0.9, 0.7, 0.7) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("displacement", [0.0, 0.2, 0.4])
-def test_the_estimate_of_a_source_only_model_is_near_the_truth(displacement):
+def test_the_estimate_of_a_source_only_model_is_near_the_truth(displacement: float) -> None:
     world = simulate(EVEN, displacement=displacement)
     estimate = estimate_accuracy(world.baseline)
     assert estimate.accuracy == pytest.approx(world.accuracy(world.baseline), abs=0.15)
     assert 0 <= estimate.low <= estimate.accuracy <= estimate.high <= 1
 
 
-def test_the_estimate_is_not_deceived_by_an_adapted_model_that_is_sure_and_wrong():
+def test_the_estimate_is_not_deceived_by_an_adapted_model_that_is_sure_and_wrong() -> None:
     world = simulate([0.75] + [0.05] * 5)
     calls = world.baseline.target_predictions_M()
     adapted = world.adapted_to(torch.where(calls == 0, torch.arange(len(calls)) % CLASSES, calls))
@@ -70,14 +72,14 @@ def test_the_estimate_is_not_deceived_by_an_adapted_model_that_is_sure_and_wrong
     assert trusting.accuracy - truth > 0.4
 
 
-def test_the_estimate_rises_when_adaptation_helps():
+def test_the_estimate_rises_when_adaptation_helps() -> None:
     world = simulate(EVEN)
     before = estimate_accuracy(world.baseline)
     after = estimate_accuracy(world.adapted_to(world.truth_M), world.baseline)
     assert after.accuracy > before.accuracy + 0.05
 
 
-def test_more_images_narrow_the_interval_though_the_estimators_stay():
+def test_more_images_narrow_the_interval_though_the_estimators_stay() -> None:
     few = simulate(EVEN, images=40, displacement=0.2).baseline
     many = replace(
         few,
@@ -89,7 +91,7 @@ def test_more_images_narrow_the_interval_though_the_estimators_stay():
     assert narrow.accuracy - narrow.low < wide.accuracy - wide.low
 
 
-def test_the_estimate_repeats_exactly_and_names_its_parts():
+def test_the_estimate_repeats_exactly_and_names_its_parts() -> None:
     world = simulate(EVEN, images=50)
     adapted = world.adapted_to(world.truth_M)
     estimate = estimate_accuracy(adapted, world.baseline)
@@ -106,7 +108,7 @@ def test_the_estimate_repeats_exactly_and_names_its_parts():
 
 
 @pytest.mark.parametrize("images", [1, 2])
-def test_a_tiny_target_gets_an_estimate_in_range(images):
+def test_a_tiny_target_gets_an_estimate_in_range(images: int) -> None:
     world = simulate(EVEN, images=images)
     estimate = estimate_accuracy(world.adapted_to(world.truth_M), world.baseline)
     assert 0 <= estimate.low <= estimate.accuracy <= estimate.high <= 1

@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from made_up_evidence import EvidenceMaker
 from pmtrans.errors import UserError
 from pmtrans.selection.evidence import Evidence
 
 
-def test_evidence_has_no_place_for_target_labels():
+def test_evidence_has_no_place_for_target_labels() -> None:
     names = [field.name for field in fields(Evidence)]
     assert [name for name in names if "label" in name] == ["source_labels_N"]
 
@@ -24,7 +25,9 @@ def test_evidence_has_no_place_for_target_labels():
         ({"target_features_MD": torch.full((37, 8), torch.nan)}, "target_features_MD holds values"),
     ],
 )
-def test_evidence_that_does_not_belong_together_is_refused_in_one_line(made_up, change, said):
+def test_evidence_that_does_not_belong_together_is_refused_in_one_line(
+    made_up: EvidenceMaker, change: dict[str, torch.Tensor], said: str
+) -> None:
     with pytest.raises(UserError, match=said) as refused:
         replace(made_up(), **change)
     assert "\n" not in str(refused.value)

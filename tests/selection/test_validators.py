@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from sklearn.metrics import adjusted_mutual_info_score
+from torch import Tensor
 
+from made_up_evidence import EvidenceMaker
+from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.validators import VALIDATORS, score_all
 from pmtrans.selection.validators.bnm import bnm
 from pmtrans.selection.validators.class_ami import class_ami
@@ -20,36 +26,37 @@ from pmtrans.selection.validators.snd import snd
 from pmtrans.selection.validators.softmax_correlation import softmax_correlation
 from pmtrans.selection.validators.source_accuracy import source_accuracy
 
-CHUNKED = [entropy, information_maximisation, bnm, softmax_correlation, snd]
+CHUNKED: list[Callable[..., float]] = [entropy, information_maximisation, bnm, softmax_correlation, snd]
 
 
-def softmax(logits):
+def softmax(logits: Tensor) -> npt.NDArray[np.float64]:
     rows = np.asarray(logits.double())
     powers = np.exp(rows - rows.max(1, keepdims=True))
-    return powers / powers.sum(1, keepdims=True)
+    shares: npt.NDArray[np.float64] = powers / powers.sum(1, keepdims=True)
+    return shares
 
 
-def dense_entropy(logits):
+def dense_entropy(logits: Tensor) -> float:
     return float(np.mean([sum(p * math.log(p) for p in row if p > 0) for row in softmax(logits)]))
 
 
-def dense_information_maximisation(logits):
+def dense_information_maximisation(logits: Tensor) -> float:
     mean = softmax(logits).mean(0)
-    return -sum(p * math.log(p) for p in mean if p > 0) + dense_entropy(logits)
+    return float(-sum(p * math.log(p) for p in mean if p > 0)) + dense_entropy(logits)
 
 
-def dense_bnm(logits):
+def dense_bnm(logits: Tensor) -> float:
     p = softmax(logits)
     return float(np.linalg.svd(p, compute_uv=False).sum() / math.sqrt(len(p) * min(p.shape)))
 
 
-def dense_softmax_correlation(logits):
+def dense_softmax_correlation(logits: Tensor) -> float:
     p = softmax(logits)
     correlation, identity = p.T @ p / len(p), np.eye(p.shape[1])
     return float((correlation * identity).sum() / np.linalg.norm(correlation) / np.linalg.norm(identity))
 
 
-def dense_snd(logits):
+def dense_snd(logits: Tensor) -> float:
     p = softmax(logits)
     directions = p / np.linalg.norm(p, axis=1, keepdims=True)
     entropies = []
@@ -61,7 +68,7 @@ def dense_snd(logits):
     return float(np.mean(entropies))
 
 
-DENSE = {
+DENSE: dict[Callable[..., float], Callable[[Tensor], float]] = {
     entropy: dense_entropy,
     information_maximisation: dense_information_maximisation,
     bnm: dense_bnm,
@@ -72,14 +79,18 @@ DENSE = {
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 36, 37, 38, 1000])
 @pytest.mark.parametrize("validator", CHUNKED, ids=lambda function: function.__name__)
-def test_a_validator_equals_its_formula_for_every_chunk_size(made_up, validator, chunk):
+def test_a_validator_equals_its_formula_for_every_chunk_size(
+    made_up: EvidenceMaker, validator: Callable[..., float], chunk: int
+) -> None:
     evidence = made_up()
     assert validator(evidence, chunk=chunk) == pytest.approx(DENSE[validator](evidence.target_logits_MK), abs=2e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("validator", CHUNKED, ids=lambda function: function.__name__)
-def test_a_validator_equals_its_formula_for_every_dtype(made_up, validator, dtype):
+def test_a_validator_equals_its_formula_for_every_dtype(
+    made_up: EvidenceMaker, validator: Callable[..., float], dtype: torch.dtype
+) -> None:
     evidence = made_up(dtype=dtype)
     assert validator(evidence) == pytest.approx(DENSE[validator](evidence.target_logits_MK), abs=5e-6)
 
@@ -91,7 +102,9 @@ def test_a_validator_equals_its_formula_for_every_dtype(made_up, validator, dtyp
 )
 @pytest.mark.parametrize("sharpness", [0.0, 1.0, 200.0])
 @pytest.mark.parametrize("validator", CHUNKED, ids=lambda function: function.__name__)
-def test_a_validator_equals_its_formula_at_the_edges(made_up, validator, size, sharpness):
+def test_a_validator_equals_its_formula_at_the_edges(
+    made_up: EvidenceMaker, validator: Callable[..., float], size: dict[str, Any], sharpness: float
+) -> None:
     evidence = made_up(**size, sharpness=sharpness)
     expected = 0.0 if size.get("targets") == 1 and validator is snd else None
     if expected is None:
@@ -99,24 +112,24 @@ def test_a_validator_equals_its_formula_at_the_edges(made_up, validator, size, s
     assert validator(evidence, chunk=2) == pytest.approx(expected, abs=5e-6)
 
 
-def test_snd_keeps_its_digits_where_every_neighbour_is_far():
-    from pmtrans.selection.evidence import Evidence
-
+def test_snd_keeps_its_digits_where_every_neighbour_is_far() -> None:
     logits = 50.0 * torch.eye(6)
     evidence = Evidence(torch.ones(1, 2), torch.ones(1, 6), torch.zeros(1, dtype=torch.long), logits, logits)
     assert snd(evidence) == pytest.approx(math.log(5), abs=1e-5)
 
 
-def test_source_accuracy_is_the_share_of_right_answers(made_up):
+def test_source_accuracy_is_the_share_of_right_answers(made_up: EvidenceMaker) -> None:
     evidence = made_up()
     right = sum(
-        int(max(range(5), key=lambda c, row=row: row[c]) == label)
+        row.index(max(row)) == label
         for row, label in zip(evidence.source_logits_NK.tolist(), evidence.source_labels_N.tolist(), strict=True)
     )
     assert source_accuracy(evidence) == pytest.approx(right / 23)
 
 
-def test_class_ami_compares_classes_with_the_clusters_of_well_separated_features(made_up):
+def test_class_ami_compares_classes_with_the_clusters_of_well_separated_features(
+    made_up: EvidenceMaker,
+) -> None:
     evidence = made_up(targets=60, classes=3)
     clusters = torch.arange(60) % 3
     features = torch.nn.functional.one_hot(clusters, 3) + 0.01 * torch.randn(
@@ -129,14 +142,16 @@ def test_class_ami_compares_classes_with_the_clusters_of_well_separated_features
     assert class_ami(agreeing) == pytest.approx(1.0)
 
 
-def test_class_ami_does_not_depend_on_the_length_of_features(made_up):
+def test_class_ami_does_not_depend_on_the_length_of_features(made_up: EvidenceMaker) -> None:
     evidence = made_up()
     lengths = torch.linspace(0.5, 8.0, 37)[:, None]
     longer = replace(evidence, target_features_MD=evidence.target_features_MD * lengths)
     assert class_ami(evidence) == pytest.approx(class_ami(longer))
 
 
-def test_reverse_is_high_when_labels_carry_back_and_low_when_they_were_permuted(made_up):
+def test_reverse_is_high_when_labels_carry_back_and_low_when_they_were_permuted(
+    made_up: EvidenceMaker,
+) -> None:
     evidence = made_up(targets=200, classes=4, sources=80)
     aligned = replace(evidence, target_features_MD=evidence.target_features_MD - 0.5)
     permuted = replace(aligned, target_logits_MK=aligned.target_logits_MK.roll(1, dims=1))
@@ -144,7 +159,7 @@ def test_reverse_is_high_when_labels_carry_back_and_low_when_they_were_permuted(
     assert reverse(permuted) < 0.2
 
 
-def test_reverse_with_one_predicted_class_is_that_class_share_of_the_source(made_up):
+def test_reverse_with_one_predicted_class_is_that_class_share_of_the_source(made_up: EvidenceMaker) -> None:
     evidence = made_up()
     logits = torch.zeros_like(evidence.target_logits_MK)
     logits[:, 2] = 1.0
@@ -152,7 +167,7 @@ def test_reverse_with_one_predicted_class_is_that_class_share_of_the_source(made
     assert reverse(collapsed) == pytest.approx(evidence.source_labels_N.tolist().count(2) / 23)
 
 
-def test_reverse_thins_large_targets_evenly(made_up):
+def test_reverse_thins_large_targets_evenly(made_up: EvidenceMaker) -> None:
     evidence = made_up(targets=101)
     kept = [round(i * 100 / 20) for i in range(21)]
     thinned = replace(
@@ -168,19 +183,19 @@ def test_reverse_thins_large_targets_evenly(made_up):
     [{"targets": 1}, {"targets": 2, "classes": 2}, {"sources": 1, "classes": 2}, {"sharpness": 0.0}],
     ids=str,
 )
-def test_all_scores_are_finite_at_the_edges(made_up, size):
+def test_all_scores_are_finite_at_the_edges(made_up: EvidenceMaker, size: dict[str, Any]) -> None:
     scores = score_all(made_up(**size))
     assert list(scores) == list(VALIDATORS)
     assert all(math.isfinite(score) for score in scores.values())
 
 
-def test_score_all_leaves_out_what_the_evidence_or_the_caller_cannot_afford(made_up):
+def test_score_all_leaves_out_what_the_evidence_or_the_caller_cannot_afford(made_up: EvidenceMaker) -> None:
     without_train = replace(made_up(), source_train_features_PD=None)
     assert set(VALIDATORS) - set(score_all(without_train)) == {"dev"}
     assert set(VALIDATORS) - set(score_all(made_up(), expensive=False)) == {"class_ami", "dev", "reverse"}
 
 
-def test_score_all_adds_arbitration_where_a_baseline_is_given(made_up):
+def test_score_all_adds_arbitration_where_a_baseline_is_given(made_up: EvidenceMaker) -> None:
     baseline = made_up()
     rolled = replace(baseline, target_logits_MK=baseline.target_logits_MK.roll(1, dims=1))
     assert score_all(baseline, baseline, expensive=False)["arbitration"] == 0.0
@@ -188,7 +203,7 @@ def test_score_all_adds_arbitration_where_a_baseline_is_given(made_up):
 
 
 @pytest.mark.parametrize("name", sorted(set(VALIDATORS) - {"source_accuracy", "dev", "snd"}))
-def test_higher_is_better(made_up, name):
+def test_higher_is_better(made_up: EvidenceMaker, name: str) -> None:
     """A classifier that knows the target classes beats one that knows nothing (chance, or noise)."""
     evidence = made_up(targets=120, classes=4, sources=60, sharpness=3.0)
     noise = torch.randn(120, 4, generator=torch.Generator().manual_seed(1))

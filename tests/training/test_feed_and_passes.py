@@ -80,7 +80,7 @@ def test_a_pass_is_made_once_until_the_model_moves(
     assert passes.evaluation(0).target.logits_MK is first.logits_MK
     assert made.count(10) == 1  # the whole target; the others are parts of the source
     with torch.no_grad():
-        passes.model.head.weight += 1
+        passes.model.head.get_parameter("weight").add_(1)
     assert torch.equal(passes.target().logits_MK, first.logits_MK)  # nobody said that it moved
     passes.forget()
     assert not torch.equal(passes.target().logits_MK, first.logits_MK)

@@ -10,7 +10,8 @@ CENTRES = np.eye(6) * 4
 
 
 def features(labels: np.ndarray, seed: int, shift: float = 0.0) -> np.ndarray:
-    return CENTRES[labels] + np.random.default_rng(seed).normal(size=(len(labels), 6)) + shift
+    drawn: np.ndarray = CENTRES[labels] + np.random.default_rng(seed).normal(size=(len(labels), 6)) + shift
+    return drawn
 
 
 def test_absent_classes_are_named_in_spite_of_a_shift() -> None:

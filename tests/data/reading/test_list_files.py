@@ -30,7 +30,7 @@ def read(text: str, labels_required: bool = True) -> list[tuple[int, str, str | 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "list.txt"
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
-        return [tuple(row) for row in read_list(path, labels_required)]
+        return [(row[0], row[1], row[2]) for row in read_list(path, labels_required)]
 
 
 @settings(deadline=None, max_examples=60)

@@ -15,7 +15,7 @@ from pmtrans.data.reading.listing import MalformedLines
 from pmtrans.data.reading.tables import read_table
 from pmtrans.errors import DataError
 
-_CHARACTERS = st.characters(blacklist_categories=("Cs",), blacklist_characters="\0\r\ufeff")
+_CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\ufeff")
 paths = st.text(_CHARACTERS, max_size=20).map(lambda stem: f"d/{stem}x.jpg")
 labels = st.integers(0, 400).map(str) | st.from_regex(r"[a-z][a-z ,\"']{0,8}[a-z]", fullmatch=True)
 entries = st.lists(st.tuples(paths, labels), max_size=15, unique_by=lambda entry: entry[0])

@@ -16,16 +16,16 @@ from pmtrans.model import Model
 def test_the_teacher_is_a_plain_mean_at_first_and_then_an_exponential_one(tiny: Callable[..., Model]) -> None:
     model = tiny()
     teacher = EMATeacher(model, rate=0.6)
-    weight = model.head.weight  # type: ignore[union-attr]
+    weight = model.head.get_parameter("weight")
     history, expected = [], 0.0
     for step in range(6):
         with torch.no_grad():
-            weight.add_(torch.randn(weight.shape))  # type: ignore[operator, arg-type]
+            weight.add_(torch.randn(weight.shape))
         teacher.follow(model, Moment(step, 6, 6))
-        history.append(weight[0, 0].item())  # type: ignore[index]
+        history.append(weight[0, 0].item())
         rate = min(step / (step + 1), 0.6)
         expected = rate * expected + (1 - rate) * history[-1]
-        assert float(teacher.model.head.weight[0, 0]) == pytest.approx(expected, abs=1e-5)  # type: ignore[index, union-attr]
+        assert float(teacher.model.head.get_parameter("weight")[0, 0]) == pytest.approx(expected, abs=1e-5)
         if step < 2:  # 1 - 1/3 is above 0.6
             assert expected == pytest.approx(sum(history) / len(history), abs=1e-5)
 

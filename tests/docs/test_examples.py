@@ -1,0 +1,54 @@
+"""The examples run as they are, and end with what they promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_script_adapts_predicts_and_writes_its_report(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "two_folders.py"), "--out", str(tmp_path), "--steps", "6"]
+    source = str(EXAMPLES.parent / "src")
+    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("verdict: ")]
+    assert [line for line in lines if line.startswith("estimated accuracy: ")]
+    answers = [line.split()[2] for line in lines if " -> " in line]
+    assert len(answers) == 5  # each 20th of 4 x 24
+    assert set(answers) <= {"0", "1", "2", "3"}
+    report = Path(lines[-1].removeprefix("report: "))
+    assert report == tmp_path / "run" / "report.html"
+    assert "<html" in report.read_text()
+
+
+@pytest.fixture
+def notebook() -> Any:
+    return json.loads((EXAMPLES / "first_steps.ipynb").read_text())
+
+
+def test_the_notebook_runs_from_top_to_bottom(notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "notebook"}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), cell["id"], "exec"), namespace)
+    assert (tmp_path / "runs/first-steps/run/report.html").is_file()
+    assert namespace["run"].summary.verdict in ("helped", "unchanged", "hurt")
+    assert {row.label for row in namespace["rows"]} <= {"0", "1", "2", "3"}
+    assert len(namespace["rows"]) == 5
+
+
+def test_the_notebook_carries_no_output(notebook: Any) -> None:
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) > 3
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
