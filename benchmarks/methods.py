@@ -119,7 +119,7 @@ def create(name: str, arguments: argparse.Namespace) -> Method:
     backbone = create_backbone(arguments.backbone, "none", arguments.image_size, arguments.options)
     entry = METHODS[name]
     options = entry.options()
-    model = Model(backbone, arguments.classes, options.head)  # type: ignore[attr-defined]
+    model = Model(backbone, arguments.classes, options.head)
     return entry.create(model, options, Sizes(arguments.classes, arguments.images, arguments.images))
 
 

@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from pmtrans.processes.launch import _free_port
 
@@ -25,12 +26,14 @@ def worker(given: argparse.Namespace) -> None:
     from pmtrans.backbones.create import create_backbone
     from pmtrans.config import TrainConfig
     from pmtrans.data.batch import Batch
+    from pmtrans.data.domain import Domain
     from pmtrans.methods import METHODS, Sizes
     from pmtrans.methods.method import Moment
     from pmtrans.model import Model
     from pmtrans.processes.group import joined
     from pmtrans.processes.rows import divided
     from pmtrans.training.accelerator import create_accelerator, prepare
+    from pmtrans.training.failures import FiniteGuard
     from pmtrans.training.players import create_optimiser
     from pmtrans.training.step import Step
 
@@ -44,7 +47,8 @@ def worker(given: argparse.Namespace) -> None:
         method = entry.create(model, options, Sizes(31, 500, 500)).to(accelerator.device).train()
         module = prepare(accelerator, method, given.sharded and group.count > 1)
         config = TrainConfig(learning_rate=1e-5)
-        step = Step(method, module, create_optimiser(method, config), accelerator, config)
+        guard = FiniteGuard(Path(), Domain(Path(), ()), Domain(Path(), ()), group.is_main)
+        step = Step(method, module, create_optimiser(method, config), accelerator, config, guard)
         share, size = given.batch // group.count, given.image_size
         images = torch.randn(2, share, 3, size, size)
         index = torch.arange(share)
@@ -54,7 +58,7 @@ def worker(given: argparse.Namespace) -> None:
             begin = time.perf_counter()
             batch = group.whole(own)
             with divided(group.rank, group.count, given.batch):
-                step([batch], Moment(number, 100, 10), lambda values, gradients: None)
+                step([batch], Moment(number, 100, 10))
             if accelerator.device.type == "cuda":
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begin)

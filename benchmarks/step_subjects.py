@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from accelerate import Accelerator
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
+from pmtrans.data.domain import Domain
 from pmtrans.losses import classification_loss
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
 from pmtrans.model import Model
+from pmtrans.training.failures import FiniteGuard
 from pmtrans.training.players import create_optimiser
 from pmtrans.training.step import Step
 
@@ -74,7 +77,8 @@ class OneStep(Subject):
         self.optimiser = create_optimiser(self.method, config)
         self.accelerator = Accelerator(cpu=DEVICE.type == "cpu")
         self._before_steps(images)
-        self._step = Step(self.method, self.method, self.optimiser, self.accelerator, config)
+        guard = FiniteGuard(Path(), Domain(Path(), ()), Domain(Path(), ()))
+        self._step = Step(self.method, self.method, self.optimiser, self.accelerator, config, guard)
         self._moment = Moment(STEPS // 2, STEPS, STEPS)
 
     def _before_steps(self, images: int) -> None:
@@ -90,7 +94,7 @@ class OneStep(Subject):
             self.method.before_step(Moment(number, STEPS, STEPS), context)
 
     def __call__(self) -> None:
-        self._step(self.batches, self._moment, lambda values, gradients: None)
+        self._step(self.batches, self._moment)
         self.method.after_step(self._moment)
 
     def backward(self, loss: torch.Tensor) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,17 +12,21 @@ from torch._dynamo.utils import counters
 
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
+from pmtrans.data.domain import Domain
 from pmtrans.errors import ConfigError
 from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.methods.method import Moment
 from pmtrans.model import Model
 from pmtrans.settings import load_config
 from pmtrans.training.accelerator import compiled, refuse_without_compiler
+from pmtrans.training.failures import FiniteGuard
 from pmtrans.training.players import create_optimiser
 from pmtrans.training.step import Step, joined
 
 MOMENT = Moment(50, 100, 10)
 SIZES = Sizes(classes=3, source_images=12, target_images=12)
+
+GUARD = FiniteGuard(Path(), Domain(Path(), ()), Domain(Path(), ()))
 
 
 def method_of(model: Model, name: str = "pmtrans", **switches: object) -> Method:
@@ -36,11 +41,11 @@ def method_of(model: Model, name: str = "pmtrans", **switches: object) -> Method
 def trained(method: Method, steps: list[list[Batch]], **switches: object) -> tuple[list[float], dict[str, Tensor]]:
     """The losses of the steps, and what the method is after them."""
     config = TrainConfig.model_validate({"learning_rate": 1e-4, "accumulate": len(steps[0]), **switches})
-    step = Step(method, method, create_optimiser(method, config), Accelerator(cpu=True), config)
+    step = Step(method, method, create_optimiser(method, config), Accelerator(cpu=True), config, GUARD)
     losses = []
     for number, batches in enumerate(steps):
         torch.manual_seed(number)
-        losses.append(float(step(batches, MOMENT, lambda values, gradients: None)["loss"]))
+        losses.append(float(step(batches, MOMENT)["loss"]))
         method.after_step(MOMENT)
     return losses, method.state_dict()
 
