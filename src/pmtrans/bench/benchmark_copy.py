@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from pmtrans.bench.benchmarks import Benchmark, BenchmarkDomain, benchmark_named
-from pmtrans.data.reading.classes import plain_name
+from pmtrans.data.reading.classes import normalised_name
 from pmtrans.data.reading.folders import read_folder
 from pmtrans.data.reading.read import LIST_SUFFIXES
 from pmtrans.data.reading.tables import read_list
@@ -89,10 +89,10 @@ def _home(benchmark: Benchmark, folder: str | Path) -> Path:
     """Where the domains are: the folder, or the one inside it that an archive was unpacked into."""
     if not Path(folder).is_dir():
         raise DataError(f"{one_line(folder)}: there is no such folder")
-    names = {plain_name(name) for domain in benchmark.domains for name in domain.folders}
+    names = {normalised_name(name) for domain in benchmark.domains for name in domain.folders}
 
     def found(place: Path) -> int:
-        return sum(plain_name(entry.name) in names for entry in place.iterdir() if entry.is_dir())
+        return sum(normalised_name(entry.name) in names for entry in place.iterdir() if entry.is_dir())
 
     return max(_places(Path(folder)), key=found)  # the first of equals: VisDA has a class named train
 
@@ -134,19 +134,19 @@ def _copy(benchmark: Benchmark, domain: BenchmarkDomain, home: Path) -> DomainCo
 
 def _spec(domain: BenchmarkDomain, home: Path) -> Path | None:
     """The domain's folder, or else its list."""
-    names = {plain_name(name) for name in domain.folders}
+    names = {normalised_name(name) for name in domain.folders}
     for entry in sorted(home.iterdir()):
-        if entry.is_dir() and plain_name(entry.name) in names:
+        if entry.is_dir() and normalised_name(entry.name) in names:
             own_list = entry / _OWN_LIST
             return own_list if domain.name == "test" and own_list.is_file() else entry
     return _list(domain, home, "list") or _list(domain, home, "")
 
 
 def _list(domain: BenchmarkDomain, home: Path, ending: str) -> Path | None:
-    names = {plain_name(name + ending) for name in domain.folders}
+    names = {normalised_name(name + ending) for name in domain.folders}
     for place in _places(home):
         for entry in sorted(place.iterdir()):
-            if entry.suffix.lower() in LIST_SUFFIXES and plain_name(entry.stem) in names and entry.is_file():
+            if entry.suffix.lower() in LIST_SUFFIXES and normalised_name(entry.stem) in names and entry.is_file():
                 return entry
     return None
 
