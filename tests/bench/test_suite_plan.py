@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pmtrans.bench.entry import Entry, Settings, parse_entries
-from pmtrans.bench.jobs import Plan, make_plan, open_suite, parse_seeds
+from pmtrans.bench.entry import Entry, SharedSettings, parse_entries
+from pmtrans.bench.jobs import Suite, open_suite, parse_seeds, plan_suite
 from pmtrans.errors import ConfigError, DataError, RunError
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
@@ -19,9 +19,9 @@ def office_home(tmp_path: Path) -> Path:
 
 def plan(
     data: Path, out: Path, methods: str = "pmtrans,source_only", *overrides: str, seeds: tuple[int, ...] = (0,)
-) -> Plan:
-    settings = Settings(None, (*SETTINGS, *overrides), FLAGS)
-    return make_plan("Office-Home", data, out, parse_entries(methods), seeds, settings)
+) -> Suite:
+    settings = SharedSettings(None, (*SETTINGS, *overrides), FLAGS)
+    return plan_suite("Office-Home", data, out, parse_entries(methods), seeds, settings)
 
 
 def test_a_suite_is_all_tasks_of_the_paper_for_every_method_and_seed(office_home: Path, tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_a_folder_with_other_things_in_it_is_not_touched(office_home: Path, tmp_
 
 
 def test_an_unknown_task_is_refused(office_home: Path, tmp_path: Path) -> None:
-    settings = Settings(None, SETTINGS, FLAGS)
+    settings = SharedSettings(None, SETTINGS, FLAGS)
     with pytest.raises(DataError, match="no task 'A2X'"):
-        make_plan("office-home", office_home, tmp_path / "out", [Entry("pmtrans")], [0], settings, ["A2X"])
+        plan_suite("office-home", office_home, tmp_path / "out", [Entry("pmtrans")], [0], settings, ["A2X"])
 
 
 def test_domainnet_by_its_splits_is_measured_on_the_test_list(tmp_path: Path) -> None:
@@ -91,8 +91,15 @@ def test_domainnet_by_its_splits_is_measured_on_the_test_list(tmp_path: Path) ->
         (tmp_path / domain).mkdir()
         for part in ("train", "test"):
             (tmp_path / f"{domain}_{part}.txt").write_text(f"{domain}/a/1.png 0\n")
-    made = make_plan(
-        "domainnet", tmp_path, tmp_path / "out", [Entry("pmtrans")], [0], Settings(), ["clp2skt"], protocol="split"
+    made = plan_suite(
+        "domainnet",
+        tmp_path,
+        tmp_path / "out",
+        [Entry("pmtrans")],
+        [0],
+        SharedSettings(),
+        ["clp2skt"],
+        protocol="split",
     )
     (job,) = made.jobs
     assert made.suite == "domainnet-split"
@@ -103,7 +110,7 @@ def test_domainnet_by_its_splits_is_measured_on_the_test_list(tmp_path: Path) ->
 def test_visda_has_one_task_and_its_classes_in_a_file(tmp_path: Path) -> None:
     for domain in ("train", "validation"):
         (tmp_path / "visda" / domain / "bus").mkdir(parents=True)
-    made = make_plan("visda", tmp_path / "visda", tmp_path / "out", [Entry("pmtrans")], [0], Settings())
+    made = plan_suite("visda", tmp_path / "visda", tmp_path / "out", [Entry("pmtrans")], [0], SharedSettings())
     open_suite(made)
     (job,) = made.jobs
     assert job.task == "train2validation"

@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pmtrans.bench.display import Display, RunReporter
-from pmtrans.bench.engine import Engine, Processes, Serial
-from pmtrans.bench.entry import Settings, parse_entries
-from pmtrans.bench.jobs import Plan, make_plan, open_suite
+from pmtrans.bench.engine import Engine, LocalProcesses, Serial
+from pmtrans.bench.entry import SharedSettings, parse_entries
+from pmtrans.bench.jobs import Suite, open_suite, plan_suite
 from pmtrans.bench.suite import run_suite
 from pmtrans.cli import app
 from tiny_office_home import COMMAND, FLAGS, SETTINGS, write_office_home
@@ -30,14 +30,14 @@ def office_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_office_home(tmp_path_factory.mktemp("data") / "OfficeHome")
 
 
-def tiny_plan(data: Path, out: Path, *overrides: str) -> Plan:
-    settings = Settings(None, (*SETTINGS, *overrides), FLAGS)
-    plan = make_plan("office-home", data, out, parse_entries("source_only,pmtrans"), [0], settings, ["R2P"])
+def tiny_plan(data: Path, out: Path, *overrides: str) -> Suite:
+    settings = SharedSettings(None, (*SETTINGS, *overrides), FLAGS)
+    plan = plan_suite("office-home", data, out, parse_entries("source_only,pmtrans"), [0], settings, ["R2P"])
     open_suite(plan)
     return plan
 
 
-def run(plan: Plan, engine: Engine | None = None) -> int:
+def run(plan: Suite, engine: Engine | None = None) -> int:
     display = Display(quiet=True)
     return run_suite(plan, engine or Serial(lambda job: RunReporter(display, job)), display)
 
@@ -175,7 +175,7 @@ def test_processes_give_the_results_of_one_even_if_one_is_killed(
     out = tmp_path / "out"
     plan = tiny_plan(office_home, out)
     killer = kill_when(lambda: holder(out))
-    assert run(plan, Processes(2, threads=1)) == 0
+    assert run(plan, LocalProcesses(2, threads=1)) == 0
     killer.join(1)
     assert not killer.is_alive()
     assert results(out) == results(undisturbed)

@@ -54,7 +54,7 @@ def read_folder(folder: Path) -> Listing:
     """The images of a folder, each labelled by the topmost folder on its path, if there is one."""
     paths = list_images(folder)
     if not paths:
-        raise DataError(f"{one_line(folder)}: no images in this folder or below it")
+        raise DataError(f"{one_line(folder)}: no image in this folder or below it")
     base = os.path.join(folder, "")
     below = [path[len(base) :].split(os.sep) for path in paths]
     depth = 0  # amazon/images/back_pack/1.jpg: a lone folder that holds nothing but folders is not a class

@@ -170,7 +170,7 @@ def _read(
             return read_folder(path)
         rows = read_huggingface_dataset(path, path_column, label_column, labels_required)
     elif not path.exists():
-        raise DataError(f"{one_line(path)}: no such folder or file")
+        raise DataError(f"{one_line(path)}: there is no such folder or file")
     elif suffix in LIST_SUFFIXES:
         rows = read_list(path, labels_required)
     elif suffix in TABLE_SUFFIXES:
@@ -179,7 +179,7 @@ def _read(
         kinds = ", ".join((*LIST_SUFFIXES, *TABLE_SUFFIXES))
         raise DataError(f"{one_line(path)}: not a folder, list or table ({kinds})")
     if not rows:
-        raise DataError(f"{one_line(path)}: no images in this file")
+        raise DataError(f"{one_line(path)}: no image in this file")
     located = locate([row.path for row in rows], path, root) if path.is_file() else [row.path for row in rows]
     placed = [Row(row.line, place, row.label) for row, place in zip(rows, located, strict=True)]
     return Listing(path, sorted(placed, key=lambda row: row.path), explicit_labels=True)
