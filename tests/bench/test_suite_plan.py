@@ -58,7 +58,7 @@ def test_entries_that_come_to_the_same_are_run_once(office_home: Path, tmp_path:
 def test_other_settings_in_the_same_folder_are_refused(office_home: Path, tmp_path: Path) -> None:
     open_suite(plan(office_home, tmp_path / "out"))
     open_suite(plan(office_home, tmp_path / "out", "cdan,pmtrans:reference", seeds=(3,)))
-    with pytest.raises(RunError, match=r"begun with other settings \(train.clip: 5.0 -> 1.0\)"):
+    with pytest.raises(RunError, match=r"started with other settings \(train.clip: 5.0 -> 1.0\)"):
         open_suite(plan(office_home, tmp_path / "out", "pmtrans", "train.clip=1"))
 
 
@@ -68,14 +68,14 @@ def test_a_run_that_was_made_with_another_method_section_is_refused(office_home:
     first.jobs[0].folder.mkdir(parents=True)
     (first.jobs[0].folder / "config.yaml").write_text(first.jobs[0].config.to_yaml())
     open_suite(first)
-    with pytest.raises(RunError, match=r"made with other settings \(method.warmup: 0.2 -> 0.0\)"):
+    with pytest.raises(RunError, match=r"started with other settings \(method.warmup: 0.2 -> 0.0\)"):
         open_suite(plan(office_home, tmp_path / "out", "pmtrans", "method.warmup=0"))
 
 
 def test_a_folder_with_other_things_in_it_is_not_touched(office_home: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("keep")
-    with pytest.raises(RunError, match="is in use and holds no suite"):
+    with pytest.raises(RunError, match="is not empty and not a suite"):
         open_suite(plan(office_home, tmp_path / "mine"))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
