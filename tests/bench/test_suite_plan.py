@@ -102,7 +102,7 @@ def test_domainnet_by_its_splits_is_measured_on_the_test_list(tmp_path: Path) ->
         protocol="split",
     )
     (job,) = made.jobs
-    assert made.suite == "domainnet-split"
+    assert made.name == "domainnet-split"
     assert job.evaluation == str(tmp_path.resolve() / "sketch_test.txt")
     assert job.config.data.target == str(tmp_path.resolve() / "sketch_train.txt")
 
