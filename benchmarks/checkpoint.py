@@ -1,8 +1,8 @@
-"""What a checkpoint costs: the loop's wait (a copy to host memory) and the disk's share, beside 100 steps of training.
+"""Cost of a checkpoint: how long the loop waits (copy to host memory) and the write to disk, relative to 100 steps.
 
     python benchmarks/checkpoint.py [--backbone vit_tiny_patch16_224] [--size 224] [--batch 8] [--steps 10]
 
-Times are medians, by the clock and of the processor (on a machine that others use, only the second can be compared);
+Times are medians of wall-clock and processor time (on a shared machine, only the second can be compared);
 the steps are real steps of PMTrans (forward of 3B, backward, AdamW), the checkpoints real ones, flushed to the disk.
 ``--steps`` are measured and scaled to 100.
 """
@@ -29,25 +29,25 @@ from pmtrans.training.checkpoint import Saver, load_snapshot, save_snapshot, tak
 from pmtrans.training.players import create_optimiser
 
 
-class Taken(NamedTuple):
-    """Seconds."""
+class Times(NamedTuple):
+    """Wall-clock and processor seconds."""
 
     clock: float
     processor: float
 
-    def times(self, factor: float) -> Taken:
-        return Taken(self.clock * factor, self.processor * factor)
+    def scaled(self, factor: float) -> Times:
+        return Times(self.clock * factor, self.processor * factor)
 
 
-def measure(action: Callable[[], object], times: int) -> Taken:
+def measure(action: Callable[[], object], repeats: int) -> Times:
     """The median of several runs of ``action``."""
     clock, processor = [], []
-    for _ in range(times):
+    for _ in range(repeats):
         begin = time.perf_counter(), time.process_time()
         action()
         clock.append(time.perf_counter() - begin[0])
         processor.append(time.process_time() - begin[1])
-    return Taken(statistics.median(clock), statistics.median(processor))
+    return Times(statistics.median(clock), statistics.median(processor))
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
             torch.cuda.synchronize()
 
     step()
-    hundred = measure(step, arguments.steps).times(100)
+    hundred = measure(step, arguments.steps).scaled(100)
     copy = measure(lambda: take_snapshot(1, method, optimiser, 0.0, []), 5)
     snapshot = take_snapshot(1, method, optimiser, 0.0, [])
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
@@ -99,9 +99,9 @@ def main() -> None:
         "read and verify": read,
     }
     print(f"{'':48s} {'clock':>12s} {'processor':>12s}   of 100 steps")
-    for title, taken in rows.items():
-        share = f"{100 * taken.clock / hundred.clock:6.2f} % / {100 * taken.processor / hundred.processor:.2f} %"
-        print(f"{title:48s} {1000 * taken.clock:9.0f} ms {1000 * taken.processor:9.0f} ms   {share}")
+    for title, times in rows.items():
+        share = f"{100 * times.clock / hundred.clock:6.2f} % / {100 * times.processor / hundred.processor:.2f} %"
+        print(f"{title:48s} {1000 * times.clock:9.0f} ms {1000 * times.processor:9.0f} ms   {share}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Every method on the demo task over several seeds, beside source-only with the same steps.
+"""Every method on the demo task over several seeds, compared with source-only with the same steps.
 
     python benchmarks/demo_methods.py --out runs/demo-methods [--seeds 0,1,2] [--methods a,b] [train.epochs=6 ...]
 
-Each run is that of `pmtrans demo --method NAME --seed N`, without figures. Runs that ended are not run again, so the
-same command goes on where it was stopped; what failed is named below the table.
+Each run is that of `pmtrans demo --method NAME --seed N`, without figures. Finished runs are skipped, so the same
+command resumes where it was stopped; failures are listed below the table.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pmtrans.demo import demo_config
 from pmtrans.errors import UserError, one_line
 from pmtrans.methods import METHODS
 from pmtrans.progress import Reporter
+from pmtrans.run.folder import RunFolder
 from pmtrans.training.train import train
 
 MEASURES = {"adapted": "label-free", "last": "last", "oracle": "oracle"}
 
 
 def main() -> None:
-    """Run what is missing, one after another, and print the table."""
+    """Do the missing runs one by one and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0, 1, 2])
@@ -43,22 +44,22 @@ def main() -> None:
 
 
 def run(name: str, seed: int, out: Path, digits: tuple[Path, Path], overrides: list[str]) -> str:
-    """What went wrong, or nothing. The row of source-only is the baseline of all, so none trains its own."""
-    if (out / "summary.json").exists():
+    """Returns the error, or an empty string. Source-only is the baseline of all methods, so none trains its own."""
+    if RunFolder(out).summary.exists():
         return ""
     print(f"{name}, seed {seed} ...", file=sys.stderr)
     try:
         config = demo_config(*digits, seed, name, ["train.baseline=false", *overrides])
         train(config, out, Reporter(quiet=True))
-    except (UserError, RuntimeError) as error:  # the others go on
+    except (UserError, RuntimeError) as error:  # the other runs continue
         return one_line(error)
     return ""
 
 
 def table(folders: dict[tuple[str, int], Path]) -> str:
-    """Markdown, in percent: mean and standard deviation over the seeds that ended, the best label-free choice first."""
-    ended = {key: folder / "summary.json" for key, folder in folders.items() if (folder / "summary.json").exists()}
-    runs = {key: json.loads(path.read_text(encoding="utf-8")) for key, path in ended.items()}
+    """Markdown, in percent: mean and standard deviation over the finished seeds, sorted by label-free gain."""
+    summaries = {key: RunFolder(folder).summary for key, folder in folders.items()}
+    runs = {key: json.loads(path.read_text(encoding="utf-8")) for key, path in summaries.items() if path.exists()}
     rows = []
     for method in dict.fromkeys(name for name, _ in runs):
         mine = {seed: summary for (name, seed), summary in runs.items() if name == method}

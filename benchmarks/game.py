@@ -1,4 +1,4 @@
-"""What the observer of the game costs: its share of the training time, for a benchmark evaluated once an epoch.
+"""Cost of the game observer: its share of the training time if a benchmark is evaluated once per epoch.
 
 python benchmarks/game.py --backbone deit_tiny_patch16_224 --batch 32 --image-size 128
 
@@ -27,7 +27,7 @@ from pmtrans.training.players import create_optimiser
 IMAGES = {"Office-31, A2W": 2817, "Office-Home": 4357, "VisDA-2017": 152_397}  # of the longer domain
 
 
-def made_up(pairs: int, size: int) -> Batch:
+def random_batch(pairs: int, size: int) -> Batch:
     index = torch.arange(pairs)
     return Batch(torch.randn(pairs, 3, size, size), index % 31, index, torch.randn(pairs, 3, size, size), index)
 
@@ -55,14 +55,14 @@ def main() -> None:
     method = entry.create(model, entry.options.model_validate({"warmup": 0.0}), Sizes(31, 99, 99)).train()
     assert isinstance(method, PMTrans)
     optimiser = create_optimiser(method, TrainConfig(learning_rate=1e-5))
-    batch = made_up(given.batch, given.image_size)
+    batch = random_batch(given.batch, given.image_size)
 
     def step() -> None:
         method(batch, Moment(50, 100, 10))["loss"].backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
 
-    observer = GameObserver(method, made_up(PAIRS, given.image_size), 1e-5)
+    observer = GameObserver(method, random_batch(PAIRS, given.image_size), 1e-5)
     of_step, of_game = seconds(step, 5), seconds(lambda: observer(None), 5)
     print(f"a step of {given.batch} pairs {of_step:.2f} s, the observer {of_game:.2f} s")
     for name, images in IMAGES.items():

@@ -15,7 +15,7 @@ from pmtrans.data.reading.read import read_source
 
 
 def main() -> None:
-    """Make the files, read them as a source, and print what it took."""
+    """Create the files, read them as a source, and print time and memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=200_000)
     parser.add_argument("--classes", type=int, default=345)

@@ -1,4 +1,4 @@
-"""Does the loader feed the step? The share of step time spent waiting for data.
+"""The share of the step time spent waiting for the data loader.
 
 python benchmarks/loading.py --source amazon --target webcam --weights deit_tiny_patch16_224.safetensors
 """
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from pmtrans.progress import Reporter
+from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
 from pmtrans.settings import load_config
 from pmtrans.training.train import train
@@ -36,8 +37,9 @@ def main() -> None:
         "method.pseudo_labels": "neighbours",
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        train(load_config(None, (), settings), Path(folder) / "run", Reporter())
-        lines = [line for line in read_metrics(Path(folder) / "run" / "metrics.jsonl") if "event" not in line]
+        run = RunFolder(Path(folder) / "run")
+        train(load_config(None, (), settings), run.path, Reporter())
+        lines = [line for line in read_metrics(run.metrics) if "event" not in line]
     steady = lines[3:]  # the first steps start the workers
     print(
         json.dumps(

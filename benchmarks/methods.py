@@ -1,4 +1,4 @@
-"""What a training step of each method costs, as ratios to source-only: time, arithmetic, memory, parameters.
+"""Cost of a training step of each method, relative to source-only: time, arithmetic, memory, parameters.
 
     python benchmarks/methods.py [--backbone deit_tiny_patch16_224] [--image-size 224] [--batch-size 32]
     python benchmarks/methods.py --write docs/methods.md
@@ -33,10 +33,10 @@ from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
 from pmtrans.model import Model
 from pmtrans.training.players import create_optimiser, descending, freeze_others
 
-STEPS = 100  # of the imagined training
+STEPS = 100  # of the simulated training
 BEGIN, END = "<!-- measured cost: begin -->", "<!-- measured cost: end -->"
 
-# on a CPU the time that the process had: other programs do not count
+# on a CPU, processor time: other programs do not count
 CLOCK = time.perf_counter if torch.cuda.is_available() else time.process_time
 
 
@@ -131,7 +131,7 @@ def random_batch(arguments: argparse.Namespace) -> Batch:
 
 
 def prepare(method: Method, arguments: argparse.Namespace, device: torch.device) -> None:
-    """What the loop does between steps up to the one that is timed, on made-up passes over the data."""
+    """What the loop does between steps up to the one that is timed, on random features."""
     features, images, classes = method.model.backbone.features, arguments.images, arguments.classes
     shapes = (images, features), (images, classes)
     target = TargetPass(*(torch.randn(shape, device=device) for shape in shapes))

@@ -1,4 +1,4 @@
-"""How much of the bare model's speed does ``predict`` reach, and does its memory stay flat?
+"""Speed of ``predict`` relative to the bare model, and its peak memory for different numbers of images.
 
 python benchmarks/predict.py --images office31/webcam --weights deit_tiny_patch16_224.safetensors
 python benchmarks/predict.py --memory 1000 50000

@@ -1,4 +1,4 @@
-"""Pseudo labels at scale: peak memory and seconds of k-means, beside the feature pass that it follows.
+"""Pseudo labels at scale: peak memory and seconds of k-means, compared with the feature pass before it.
 
 python benchmarks/pseudo_labels.py --images 600000 --width 1024 --classes 345
 

@@ -1,4 +1,4 @@
-"""How well each validator chooses, how well accuracy is estimated, and how far the game is from rest, from runs.
+"""From runs: how well validators select, how well accuracy is estimated, how far the game is from an equilibrium.
 
 python benchmarks/selection.py runs/a2w-0 runs/w2a-0 ...        (runs whose target has labels)
 
@@ -16,13 +16,14 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
+from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
 
 GAME = {"p_gain": "P could gain", "f_gain": "F could gain", "c_gain": "C could gain", "divergence": "divergence"}
 
 
 def evaluations(run: Path) -> list[dict[str, Any]]:
-    found = [line for line in read_metrics(run / "metrics.jsonl") if line.get("event") == "evaluation"]
+    found = [line for line in read_metrics(RunFolder(run).metrics) if line.get("event") == "evaluation"]
     if not all("oracle_accuracy" in line for line in found):
         raise SystemExit(f"{run}: its target has no labels, so there is nothing to compare with.")
     return found
@@ -36,7 +37,7 @@ def show(header: list[str], rows: list[list[str]]) -> None:
 
 
 def choices(runs: list[Path]) -> None:
-    """Accuracy of what each validator keeps, run by run, and what it loses to the oracle in the mean."""
+    """Accuracy of the evaluation each validator selects, per run, and its mean loss to the oracle."""
     histories = {run: evaluations(run) for run in runs}
     named_by_all = set.intersection(*({*history[0]} for history in histories.values()))
     validators = sorted(name for name in named_by_all if name.startswith("score."))
@@ -55,7 +56,7 @@ def choices(runs: list[Path]) -> None:
             scores = [line[name] for line in history]
             if len(set(scores)) > 1:  # a validator that sees no difference has no order
                 correlations.setdefault(name, []).append(float(spearmanr(scores, truth).statistic))
-    summaries = [json.loads((run / "summary.json").read_text(encoding="utf-8")) for run in runs]
+    summaries = [json.loads(RunFolder(run).summary.read_text(encoding="utf-8")) for run in runs]
     named = {f"`{name.removeprefix('score.')}`": values for name, values in chosen.items()}
     named |= {
         "**the rule (default)**": [summary["adapted"] for summary in summaries],
@@ -74,7 +75,7 @@ def choices(runs: list[Path]) -> None:
 def estimates(runs: list[Path]) -> None:
     rows = []
     for run in runs:
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        summary = json.loads(RunFolder(run).summary.read_text(encoding="utf-8"))
         estimate, truth = summary["estimate"], summary["adapted"]
         interval = f"{100 * estimate['low']:.1f} to {100 * estimate['high']:.1f}"
         error = f"{100 * (estimate['accuracy'] - truth):+.1f}"

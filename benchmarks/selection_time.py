@@ -1,4 +1,4 @@
-"""Seconds that each validator takes, on made-up evidence of two sizes.
+"""Seconds that each validator takes, on random evidence of two sizes.
 
     python benchmarks/selection_time.py
 
@@ -20,8 +20,8 @@ from pmtrans.selection.validators import VALIDATORS
 from pmtrans.selection.verdict import verdict
 
 
-def made_up(targets: int, classes: int, width: int, noise: float, sources: int = 2_000) -> Evidence:
-    """Gaussian classes, the target displaced; the class centres classify, not without errors."""
+def random_evidence(targets: int, classes: int, width: int, noise: float, sources: int = 2_000) -> Evidence:
+    """Gaussian classes with a shifted target; classified by the class centres, with some errors."""
     generator = torch.Generator().manual_seed(0)
     centres_KD = torch.randn(classes, width, generator=generator)
 
@@ -40,8 +40,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=384)
     width = parser.parse_args().width
     for targets, classes in ((5_000, 65), (55_000, 12)):
-        baseline = made_up(targets, classes, width, noise=4.0)
-        adapted = made_up(targets, classes, width, noise=3.0)
+        baseline = random_evidence(targets, classes, width, noise=4.0)
+        adapted = random_evidence(targets, classes, width, noise=3.0)
         print(f"{targets} target images, {classes} classes, width {width}, {torch.get_num_threads()} thread(s)")
         total = 0.0
         timed: list[tuple[str, Callable[[Evidence], object]]] = [

@@ -1,4 +1,4 @@
-"""Very many requests at once on loopback: is each one answered, and does the memory of the server stay flat?
+"""Many concurrent requests on loopback: is each one answered, and does the server's memory stay constant?
 
 python benchmarks/serve.py --requests 1000 --rounds 5
 """
@@ -30,7 +30,7 @@ def png(seed: int) -> bytes:
 
 
 async def send_all(address: str, count: int) -> int:
-    """How many came back with the name that they were sent with."""
+    """The number of responses that carry the name of their request."""
     limits = httpx.Limits(max_connections=count, max_keepalive_connections=0)
     async with httpx.AsyncClient(timeout=300, trust_env=False, limits=limits) as client:
         files = ([("images", (f"{seed}.png", png(seed)))] for seed in range(count))

@@ -1,4 +1,4 @@
-"""Kill the real command line again and again, resume each time, and compare with a run that was never touched.
+"""Kill the real command line repeatedly, resume each time, and compare with an uninterrupted run.
 
     python benchmarks/soak.py                     20 kills for each preset, with 0 and with 2 workers
     python benchmarks/soak.py --kills 3 --case paper:0 --forked      the short form that the tests run
@@ -9,7 +9,7 @@ after the first step, and a few of them at a random moment after the start, wher
 Afterwards the weights must be equal byte by byte (of the model and of the baseline), ``metrics.jsonl`` line by line but
 for times, and the predictions for every target image digit by digit. Exit code 1 if anything differs.
 
-``--forked`` starts each sitting as a fork of a process that has imported everything: the same ``main()``, sooner.
+``--forked`` starts each session as a fork of a process that has imported everything: the same ``main()``, faster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-TIME_LIMIT = 300.0  # seconds for one sitting: a run that hangs is a failure too
+from pmtrans.run.folder import RunFolder
+
+TIME_LIMIT = 300.0  # seconds for one session: a run that hangs is a failure too
 SETTINGS = [
     "backbone.options={depth: 2, embed_dim: 32, num_heads: 2}",
     "data.image_size=32",
@@ -103,11 +105,16 @@ def has_ended(pid: int) -> bool:
     return status is not None
 
 
+def parts_of(out: Path) -> tuple[RunFolder, RunFolder]:
+    """The run itself and its baseline."""
+    return RunFolder(out), RunFolder(RunFolder(out).baseline)
+
+
 def temporaries(out: Path) -> set[str]:
     """What is being written right now under a name that is not its own yet."""
     found = set()
-    for part in (out, out / "baseline"):
-        for folder in (part, part / "checkpoints", part / "candidates"):
+    for part in parts_of(out):
+        for folder in (part.path, part.checkpoints, part.candidates):
             with contextlib.suppress(OSError):
                 found |= {f"{folder}/{entry.name}" for entry in os.scandir(folder) if entry.name.endswith(".tmp")}
     return found
@@ -115,13 +122,13 @@ def temporaries(out: Path) -> set[str]:
 
 def sizes(out: Path) -> list[int]:
     """Grows with every step."""
-    paths = (out / "metrics.jsonl", out / "baseline" / "metrics.jsonl")
+    paths = [part.metrics for part in parts_of(out)]
     return [path.stat().st_size if path.exists() else -1 for path in paths]
 
 
 @dataclass
 class Killer:
-    """Decides when a sitting ends."""
+    """Decides when a session is killed."""
 
     random: random.Random
     inside_saving: int = 0
@@ -180,27 +187,27 @@ def predictions(run: Path, data: Path) -> list[tuple[object, ...]]:
     return [(p.path, p.label, p.probability, p.probabilities) for p in load(run, device="cpu").predict(paths)]
 
 
-def metrics(run: Path) -> list[dict[str, object]]:
+def metrics(run: RunFolder) -> list[dict[str, object]]:
     from pmtrans.run.metrics import TIMES
 
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]  # every line must be whole
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]  # every line must be complete
     return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
 
 
 def differences(one: Path, other: Path, data: Path) -> list[str]:
     found = []
-    for part in ("", "baseline"):
-        weights = [(run / part / "model" / "model.safetensors").read_bytes() for run in (one, other)]
+    for part, runs in zip(("model", "baseline"), zip(parts_of(one), parts_of(other), strict=True), strict=True):
+        weights = [(run.model / "model.safetensors").read_bytes() for run in runs]
         if weights[0] != weights[1]:
-            found.append(f"{part or 'model'}: weights differ")
-        if metrics(one / part) != metrics(other / part):
-            found.append(f"{part or 'model'}: metrics differ")
+            found.append(f"{part}: weights differ")
+        if metrics(runs[0]) != metrics(runs[1]):
+            found.append(f"{part}: metrics differ")
         leftovers = temporaries(other)
         if leftovers:
             found.append(f"left behind: {leftovers}")
     if predictions(one, data) != predictions(other, data):
         found.append("predictions differ")
-    summaries = [json.loads((run / "summary.json").read_text()) for run in (one, other)]
+    summaries = [json.loads(RunFolder(run).summary.read_text()) for run in (one, other)]
     for summary in summaries:
         summary.pop("seconds")
     if summaries[0] != summaries[1]:
@@ -211,14 +218,14 @@ def differences(one: Path, other: Path, data: Path) -> list[str]:
 def soak(
     case: str, kills: int, steps: int, folder: Path, start: Callable[[list[str], Path], int], seed: int
 ) -> list[str]:
-    """One case: what differs from the undisturbed run of its preset."""
+    """One case: what differs from the uninterrupted run of its preset."""
     preset, workers = case.split(":")
     data, whole, out = folder / "data", folder / f"{preset}-whole", folder / f"{preset}-{workers}"
     log = folder / f"{preset}-{workers}.log"
     if not data.is_dir():
         write_domains(data)
     if not whole.is_dir() and wait(start(command(data, whole, preset, 0, steps), log)) != 0:
-        return [f"the undisturbed run failed: {log.read_text()[-500:]}"]
+        return [f"the uninterrupted run failed: {log.read_text()[-500:]}"]
     begin = time.monotonic()
     killer = Killer(random.Random(f"{seed} {case}"))
     arguments = command(data, out, preset, int(workers), steps)
@@ -229,7 +236,7 @@ def soak(
         done += 1
     code = wait(start(arguments, log))
     if code != 0:
-        return [f"the last sitting ended with {code}: {log.read_text()[-500:]}"]
+        return [f"the last session ended with {code}: {log.read_text()[-500:]}"]
     again = wait(start(arguments, log))
     found = differences(whole, out, data)
     if again != 0 or "is finished already" not in log.read_text():

@@ -1,4 +1,4 @@
-"""The parts of a step in ms: each function's own time, without that of the parts inside it."""
+"""The parts of a step in ms: the time of each function without its nested parts."""
 
 from __future__ import annotations
 

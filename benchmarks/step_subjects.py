@@ -23,7 +23,7 @@ from pmtrans.training.step import Step
 
 CLASSES = 31
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-STEPS = 100  # of the imagined training; what is timed is past its warm-up
+STEPS = 100  # of the simulated training; timed after its warm-up
 
 
 class Subject(ABC):
@@ -37,7 +37,7 @@ class Subject(ABC):
 
     @abstractmethod
     def backward(self, loss: torch.Tensor) -> None:
-        """In a method of its own, so that it can be timed."""
+        """A separate method, so that it can be timed."""
 
 
 class Bare(Subject):
@@ -82,7 +82,7 @@ class OneStep(Subject):
         self._moment = Moment(STEPS // 2, STEPS, STEPS)
 
     def _before_steps(self, images: int) -> None:
-        """Banks, pseudo labels and chosen pairs, on made-up passes over the data."""
+        """Banks, pseudo labels and chosen pairs, on random features."""
         shapes = (images, self.model.backbone.features), (images, CLASSES)
         target = TargetPass(*(torch.randn(shape, device=DEVICE) for shape in shapes))
         labels = torch.arange(images, device=DEVICE) % CLASSES

@@ -12,20 +12,20 @@ from pathlib import Path
 
 from pmtrans.bench.display import Display, RunReporter
 from pmtrans.bench.engine import Engine, Serial
-from pmtrans.bench.entry import Settings, parse_entries
-from pmtrans.bench.jobs import Plan, make_plan, open_suite
+from pmtrans.bench.entry import SharedSettings, parse_entries
+from pmtrans.bench.jobs import Suite, open_suite, plan_suite
 from pmtrans.bench.suite import run_suite
 from tiny_office_home import FLAGS, SETTINGS
 
 
-def tiny_plan(data: Path, out: Path, *overrides: str) -> Plan:
-    settings = Settings(None, (*SETTINGS, *overrides), FLAGS)
-    plan = make_plan("office-home", data, out, parse_entries("source_only,pmtrans"), [0], settings, ["R2P"])
+def tiny_plan(data: Path, out: Path, *overrides: str) -> Suite:
+    settings = SharedSettings(None, (*SETTINGS, *overrides), FLAGS)
+    plan = plan_suite("office-home", data, out, parse_entries("source_only,pmtrans"), [0], settings, ["R2P"])
     open_suite(plan)
     return plan
 
 
-def run(plan: Plan, engine: Engine | None = None) -> int:
+def run(plan: Suite, engine: Engine | None = None) -> int:
     display = Display(quiet=True)
     return run_suite(plan, engine or Serial(lambda job: RunReporter(display, job)), display)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pmtrans.bench import benchmark_copy
-from pmtrans.bench.benchmark_copy import find_benchmark, task
+from pmtrans.bench.benchmark_copy import find_benchmark, find_task
 from pmtrans.bench.benchmarks import (
     BENCHMARKS,
     DOMAINNET,
@@ -95,7 +95,7 @@ def test_office_31_in_its_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     copy = find_benchmark("office-31", tmp_path)
     assert copy.problems == ()
-    found = task("office-31", tmp_path, "A2W")
+    found = find_task("office-31", tmp_path, "A2W")
     source = read_source(found.source, root=found.root, classes=found.classes)
     target = read_target(found.target, source.classes, root=found.root, classes=found.classes)
     assert source.classes == ("bike", "mug")
@@ -107,8 +107,8 @@ def test_office_31_in_its_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["Real World", "RealWorld", "Real_World", "real-world"])
 def test_office_home_by_every_name_of_its_fourth_domain(tmp_path: Path, name: str) -> None:
     make(tmp_path, "Art/Bed/1.jpg", "Clipart/Bed/1.jpg", "Product/Bed/1.jpg", f"{name}/Bed/1.jpg")
-    assert task("office-home", tmp_path, "Rw2Pr").source == tmp_path / name
-    assert task("office-home", tmp_path, "P2R").target == tmp_path / name
+    assert find_task("office-home", tmp_path, "Rw2Pr").source == tmp_path / name
+    assert find_task("office-home", tmp_path, "P2R").target == tmp_path / name
 
 
 def test_what_a_copy_lacks_is_said(tmp_path: Path) -> None:
@@ -119,21 +119,21 @@ def test_what_a_copy_lacks_is_said(tmp_path: Path) -> None:
     assert "no image" in problems[2]
     assert problems[3] == "webcam: not found, expected 795 images"
     with pytest.raises(DataError, match="no webcam of Office-31 here; expected amazon/<class>") as caught:
-        task("office-31", tmp_path, "A2W")
+        find_task("office-31", tmp_path, "A2W")
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_visda_train_is_not_mistaken_for_the_class_of_that_name(tmp_path: Path) -> None:
     make(tmp_path, "validation/train/1.jpg", "validation/bus/1.jpg")
     with pytest.raises(DataError, match="no train of VisDA-2017"):
-        task("visda-2017", tmp_path, "train2validation")
+        find_task("visda-2017", tmp_path, "train2validation")
 
 
 def test_visda_test_is_read_by_its_list(tmp_path: Path) -> None:
     make(tmp_path, *(f"train/{name}/1.png" for name in VISDA_2017.class_names or ()), "validation/bus/1.jpg")
     make(tmp_path, "test/trunk00/a.jpg", "test/trunk01/b.jpg")
     (tmp_path / "test" / "image_list.txt").write_text("trunk00/a.jpg 2\ntrunk01/b.jpg 11\n")
-    found = task("visda-2017", tmp_path, "train2test")
+    found = find_task("visda-2017", tmp_path, "train2test")
     source = read_source(found.source, classes=found.classes)
     target = read_target(found.target, source.classes, root=found.root, classes=found.classes)
     assert target.labelled is not None
@@ -145,23 +145,23 @@ def test_both_protocols_of_domainnet(tmp_path: Path) -> None:
         tmp_path,
         *(f"{d}/{c}/{i}.jpg" for d in ("clipart", "real") for c in ("bus", "zebra") for i in range(3)),
     )
-    whole = task("domainnet", tmp_path, "clp2rel")
+    whole = find_task("domainnet", tmp_path, "clp2rel")
     assert (whole.source, whole.target) == (tmp_path / "clipart", tmp_path / "real")
     with pytest.raises(DataError, match=r"clipart_train\.txt"):
-        task("domainnet", tmp_path, "clp2rel", "split")
+        find_task("domainnet", tmp_path, "clp2rel", "split")
     for domain in ("clipart", "real"):
         for part, images in (("train", (0, 1)), ("test", (2,))):
             lines = [f"{domain}/{c}/{i}.jpg {n}\n" for n, c in enumerate(("bus", "zebra")) for i in images]
             (tmp_path / "splits").mkdir(exist_ok=True)
             (tmp_path / "splits" / f"{domain}_{part}.txt").write_text("".join(lines))
-    split = task("domainnet", tmp_path, "clp2rel", "split")
+    split = find_task("domainnet", tmp_path, "clp2rel", "split")
     source = read_source(split.source, root=split.root)
     assert source.classes == ("bus", "zebra")
     assert len(source) == 4
     evaluation = read_target(split.evaluation, source.classes, root=split.root)
     assert [Path(path).name for path in evaluation.domain.paths] == ["2.jpg", "2.jpg"]
     with pytest.raises(DataError, match="no official split"):
-        task("office-31", tmp_path, "A2W", "split")
+        find_task("office-31", tmp_path, "A2W", "split")
 
 
 def test_a_copy_of_lists_alone_is_found(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_copy_of_lists_alone_is_found(tmp_path: Path) -> None:
     for domain in ("amazon", "webcam"):
         (tmp_path / "lists").mkdir(exist_ok=True)
         (tmp_path / "lists" / f"{domain}_list.txt").write_text("/x/images/bike/1.jpg 0\n/x/images/mug/1.jpg 1\n")
-    found = task("office-31", tmp_path, "A2W")
+    found = find_task("office-31", tmp_path, "A2W")
     assert read_source(found.source, root=found.root).classes == ("bike", "mug")
 
 

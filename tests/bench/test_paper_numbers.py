@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pmtrans.bench.paper import Row, Table, paper_result, paper_row, table, table_names
+from pmtrans.bench.paper import PaperRow, Table, paper_result, paper_row, table, table_names
 from pmtrans.errors import UserError
 
 # name: number, rows, columns (without averages), numbers printed (with averages)
@@ -30,7 +30,7 @@ ROUNDING = 0.05 + 0.05 + 1e-9
 ROWS = [pytest.param(table(name), row, id=f"{name}-{row.printed}") for name in SHAPES for row in table(name).rows]
 
 
-def averages(row: Row) -> dict[str, tuple[float, float]]:
+def averages(row: PaperRow) -> dict[str, tuple[float, float]]:
     """Every average that a row states, with the mean of the cells it stands for."""
     stated = {"average": (row.stated_average, [cell for cell in row.cells.values() if cell is not None])}
     assert len(stated["average"][1]) in (0, len(row.cells))
@@ -62,7 +62,9 @@ def test_a_table_has_the_shape_of_the_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize(("loaded", "row"), ROWS)
-def test_the_averages_that_are_not_the_mean_of_their_cells_are_exactly_those_marked(loaded: Table, row: Row) -> None:
+def test_the_averages_that_are_not_the_mean_of_their_cells_are_exactly_those_marked(
+    loaded: Table, row: PaperRow
+) -> None:
     wrong = {name: mean for name, (stated, mean) in averages(row).items() if abs(stated - mean) > ROUNDING}
     assert wrong.keys() == row.corrections.keys() - set(loaded.tasks)
     for name, mean in wrong.items():

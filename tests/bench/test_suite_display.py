@@ -9,22 +9,22 @@ import pytest
 from rich.console import Console
 
 from pmtrans.bench.display import Display, RunReporter
-from pmtrans.bench.entry import Settings, parse_entries
+from pmtrans.bench.entry import SharedSettings, parse_entries
 from pmtrans.bench.execute import Outcome
-from pmtrans.bench.jobs import Plan, make_plan
+from pmtrans.bench.jobs import Suite, plan_suite
 from pmtrans.bench.results import Result
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> Suite:
     data = write_office_home(tmp_path / "data", per_class=1)
     entries = parse_entries("source_only,pmtrans:reference")
-    settings = Settings(None, SETTINGS, FLAGS)
-    return make_plan("office-home", data, tmp_path / "out", entries, [0], settings, ["A2C", "A2P"])
+    settings = SharedSettings(None, SETTINGS, FLAGS)
+    return plan_suite("office-home", data, tmp_path / "out", entries, [0], settings, ["A2C", "A2P"])
 
 
-def shown(plan: Plan, terminal: bool) -> str:
+def shown(plan: Suite, terminal: bool) -> str:
     display = Display()
     text = io.StringIO()
     display.console = Console(file=text, force_terminal=terminal, width=100, color_system=None, highlight=False)
@@ -44,7 +44,7 @@ def shown(plan: Plan, terminal: bool) -> str:
     return text.getvalue()
 
 
-def test_a_pipe_gets_plain_lines(plan: Plan) -> None:
+def test_a_pipe_gets_plain_lines(plan: Suite) -> None:
     assert shown(plan, terminal=False).splitlines() == [
         "office-home: 4 runs (2 tasks), 0 done already",
         "[1/4] A2C source_only seed 0",
@@ -57,7 +57,7 @@ def test_a_pipe_gets_plain_lines(plan: Plan) -> None:
     ]
 
 
-def test_a_terminal_gets_a_table_that_fills_up(plan: Plan) -> None:
+def test_a_terminal_gets_a_table_that_fills_up(plan: Suite) -> None:
     last = shown(plan, terminal=True).split("office-home, label-free accuracy")[-1]
     rows = {
         line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")[2:4]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pmtrans.bench.ablations import ABLATIONS, ablation_named
-from pmtrans.bench.entry import Entry, Settings, parse_entries
+from pmtrans.bench.entry import Entry, SharedSettings, parse_entries
 from pmtrans.bench.paper import table
 from pmtrans.errors import ConfigError
 
@@ -35,7 +35,7 @@ def test_two_presets_are_refused() -> None:
 
 
 def test_switches_reach_the_method_and_the_sections(recipe: Path) -> None:
-    config = Settings(recipe).configure(parse_entries("pmtrans:beta=fixed(2,3):train.clip=1")[0])
+    config = SharedSettings(recipe).configure(parse_entries("pmtrans:beta=fixed(2,3):train.clip=1")[0])
     assert config.method["beta"] == "fixed"
     assert tuple(config.method["beta_start"]) == (2.0, 3.0)
     assert config.train.clip == 1
@@ -43,7 +43,7 @@ def test_switches_reach_the_method_and_the_sections(recipe: Path) -> None:
 
 
 def test_another_preset_starts_from_its_own_values_and_another_method_takes_over_the_head(recipe: Path) -> None:
-    settings = Settings(recipe)
+    settings = SharedSettings(recipe)
     assert settings.configure(Entry("pmtrans")).method["warmup"] == 0.25
     assert settings.configure(Entry("pmtrans", "reference")).method["warmup"] == 0.0
     assert settings.configure(Entry("source_only")).method == {
@@ -52,7 +52,7 @@ def test_another_preset_starts_from_its_own_values_and_another_method_takes_over
 
 
 def test_an_override_of_a_method_goes_to_the_methods_that_have_it() -> None:
-    settings = Settings(None, ("method.warmup=0.5",))
+    settings = SharedSettings(None, ("method.warmup=0.5",))
     assert settings.configure(Entry("pmtrans")).method["warmup"] == 0.5
     assert "warmup" not in settings.configure(Entry("source_only")).method
     with pytest.raises(ConfigError, match=r"Unknown key 'method.warmup'"):
@@ -61,11 +61,11 @@ def test_an_override_of_a_method_goes_to_the_methods_that_have_it() -> None:
 
 def test_what_differs_between_runs_cannot_be_overridden() -> None:
     with pytest.raises(ConfigError, match="'seed' differs between the runs of a suite: use --seeds"):
-        Settings(None, ("seed=3",))
+        SharedSettings(None, ("seed=3",))
 
 
 def test_names_of_one_configuration_become_one(recipe: Path) -> None:
-    settings = Settings(recipe)
+    settings = SharedSettings(recipe)
     for text in ("pmtrans", "pmtrans:paper", "pmtrans:mixing=patchmix", "pmtrans:paper:beta=ascend:alpha=learned"):
         assert settings.canonical(parse_entries(text)[0]) == Entry("pmtrans")
     assert settings.canonical(parse_entries("pmtrans:paper:mixing=mixup:beta=ascend")[0]).name == "pmtrans:mixing=mixup"
@@ -78,7 +78,7 @@ def test_the_variants_of_an_ablation_are_the_rows_of_the_paper(name: str) -> Non
 
 @pytest.mark.parametrize("name", list(ABLATIONS))
 def test_the_variants_of_an_ablation_are_all_different_and_one_is_the_default(name: str) -> None:
-    settings = Settings()
+    settings = SharedSettings()
     entries = [settings.canonical(entry) for entry in ABLATIONS[name].variants.values()]
     assert len({settings.configure(entry).to_yaml() for entry in entries}) == len(entries)
     assert Entry("pmtrans") in entries

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pmtrans.bench.entry import Entry, Settings, parse_entries
-from pmtrans.bench.jobs import Plan, make_plan, open_suite, parse_seeds
+from pmtrans.bench.entry import Entry, SharedSettings, parse_entries
+from pmtrans.bench.jobs import Suite, open_suite, parse_seeds, plan_suite
 from pmtrans.errors import ConfigError, DataError, RunError
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
 
@@ -19,9 +19,9 @@ def office_home(tmp_path: Path) -> Path:
 
 def plan(
     data: Path, out: Path, methods: str = "pmtrans,source_only", *overrides: str, seeds: tuple[int, ...] = (0,)
-) -> Plan:
-    settings = Settings(None, (*SETTINGS, *overrides), FLAGS)
-    return make_plan("Office-Home", data, out, parse_entries(methods), seeds, settings)
+) -> Suite:
+    settings = SharedSettings(None, (*SETTINGS, *overrides), FLAGS)
+    return plan_suite("Office-Home", data, out, parse_entries(methods), seeds, settings)
 
 
 def test_a_suite_is_all_tasks_of_the_paper_for_every_method_and_seed(office_home: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_entries_that_come_to_the_same_are_run_once(office_home: Path, tmp_path:
 def test_other_settings_in_the_same_folder_are_refused(office_home: Path, tmp_path: Path) -> None:
     open_suite(plan(office_home, tmp_path / "out"))
     open_suite(plan(office_home, tmp_path / "out", "cdan,pmtrans:reference", seeds=(3,)))
-    with pytest.raises(RunError, match=r"begun with other settings \(train.clip: 5.0 -> 1.0\)"):
+    with pytest.raises(RunError, match=r"started with other settings \(train.clip: 5.0 -> 1.0\)"):
         open_suite(plan(office_home, tmp_path / "out", "pmtrans", "train.clip=1"))
 
 
@@ -68,22 +68,22 @@ def test_a_run_that_was_made_with_another_method_section_is_refused(office_home:
     first.jobs[0].folder.mkdir(parents=True)
     (first.jobs[0].folder / "config.yaml").write_text(first.jobs[0].config.to_yaml())
     open_suite(first)
-    with pytest.raises(RunError, match=r"made with other settings \(method.warmup: 0.2 -> 0.0\)"):
+    with pytest.raises(RunError, match=r"started with other settings \(method.warmup: 0.2 -> 0.0\)"):
         open_suite(plan(office_home, tmp_path / "out", "pmtrans", "method.warmup=0"))
 
 
 def test_a_folder_with_other_things_in_it_is_not_touched(office_home: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("keep")
-    with pytest.raises(RunError, match="is in use and holds no suite"):
+    with pytest.raises(RunError, match="is not empty and not a suite"):
         open_suite(plan(office_home, tmp_path / "mine"))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
 def test_an_unknown_task_is_refused(office_home: Path, tmp_path: Path) -> None:
-    settings = Settings(None, SETTINGS, FLAGS)
+    settings = SharedSettings(None, SETTINGS, FLAGS)
     with pytest.raises(DataError, match="no task 'A2X'"):
-        make_plan("office-home", office_home, tmp_path / "out", [Entry("pmtrans")], [0], settings, ["A2X"])
+        plan_suite("office-home", office_home, tmp_path / "out", [Entry("pmtrans")], [0], settings, ["A2X"])
 
 
 def test_domainnet_by_its_splits_is_measured_on_the_test_list(tmp_path: Path) -> None:
@@ -91,11 +91,18 @@ def test_domainnet_by_its_splits_is_measured_on_the_test_list(tmp_path: Path) ->
         (tmp_path / domain).mkdir()
         for part in ("train", "test"):
             (tmp_path / f"{domain}_{part}.txt").write_text(f"{domain}/a/1.png 0\n")
-    made = make_plan(
-        "domainnet", tmp_path, tmp_path / "out", [Entry("pmtrans")], [0], Settings(), ["clp2skt"], protocol="split"
+    made = plan_suite(
+        "domainnet",
+        tmp_path,
+        tmp_path / "out",
+        [Entry("pmtrans")],
+        [0],
+        SharedSettings(),
+        ["clp2skt"],
+        protocol="split",
     )
     (job,) = made.jobs
-    assert made.suite == "domainnet-split"
+    assert made.name == "domainnet-split"
     assert job.evaluation == str(tmp_path.resolve() / "sketch_test.txt")
     assert job.config.data.target == str(tmp_path.resolve() / "sketch_train.txt")
 
@@ -103,7 +110,7 @@ def test_domainnet_by_its_splits_is_measured_on_the_test_list(tmp_path: Path) ->
 def test_visda_has_one_task_and_its_classes_in_a_file(tmp_path: Path) -> None:
     for domain in ("train", "validation"):
         (tmp_path / "visda" / domain / "bus").mkdir(parents=True)
-    made = make_plan("visda", tmp_path / "visda", tmp_path / "out", [Entry("pmtrans")], [0], Settings())
+    made = plan_suite("visda", tmp_path / "visda", tmp_path / "out", [Entry("pmtrans")], [0], SharedSettings())
     open_suite(made)
     (job,) = made.jobs
     assert job.task == "train2validation"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pmtrans.bench.ablations import ablation_named
-from pmtrans.bench.entry import Settings, parse_entries
-from pmtrans.bench.jobs import Plan, make_plan, slug
+from pmtrans.bench.entry import SharedSettings, parse_entries
+from pmtrans.bench.jobs import Suite, plan_suite, slug
 from pmtrans.bench.results import Result
 from pmtrans.bench.suite_files import write_records
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
@@ -22,10 +22,12 @@ def office_home(tmp_path: Path) -> Path:
     return write_office_home(tmp_path / "data", per_class=1)
 
 
-def plan(data: Path, out: Path, methods: str, ablation: str | None = None) -> Plan:
+def plan(data: Path, out: Path, methods: str, ablation: str | None = None) -> Suite:
     chosen = ablation_named(ablation) if ablation else None
     entries = chosen.choose() if chosen else parse_entries(methods)
-    return make_plan("office-home", data, out, entries, [0, 1], Settings(None, SETTINGS, FLAGS), ["A2C", "A2P"], chosen)
+    return plan_suite(
+        "office-home", data, out, entries, [0, 1], SharedSettings(None, SETTINGS, FLAGS), ["A2C", "A2P"], chosen
+    )
 
 
 def leave(out: Path, task: str, method: str, seed: int, selected: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pmtrans.bench.engine import Processes
+from pmtrans.bench.engine import LocalProcesses
 from pmtrans.cli import app
 from tiny_office_home import COMMAND, write_office_home
 from tiny_suite import holder, kill_when, results, run, tiny_plan, weights
@@ -120,7 +120,7 @@ def test_processes_give_the_results_of_one_even_if_one_is_killed(
     out = tmp_path / "out"
     plan = tiny_plan(office_home, out)
     killer = kill_when(lambda: holder(out))
-    assert run(plan, Processes(2, threads=1)) == 0
+    assert run(plan, LocalProcesses(2, threads=1)) == 0
     killer.join(1)
     assert not killer.is_alive()
     assert results(out) == results(undisturbed)

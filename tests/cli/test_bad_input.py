@@ -103,8 +103,8 @@ def test_classes_of_one_domain_only_are_a_warning_and_the_run_goes_on(
         "--out", str(tmp_path / "run"), *tiny_settings,
     )  # fmt: skip
     assert code == 0
-    assert "warning: target holds 6 images of 1 classes unknown to the source" in error
-    assert "warning: target has no image of 1 source classes" in error
+    assert "warning: target has 6 images of 1 classes unknown to the source" in error
+    assert "warning: target has no images of 1 source classes" in error
     assert "source only" in out
 
 

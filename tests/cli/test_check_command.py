@@ -108,4 +108,4 @@ def test_text_shows_counts_gap_and_duplicates(domains: tuple[Path, Path]) -> Non
     assert result.exit_code == 0
     for expected in ("mug", "no labels", "Duplicates across the domains: 1 groups of 2", "[red]same.png"):
         assert expected in result.stdout
-    assert "Gap between the domains" in result.stdout
+    assert "Domain gap" in result.stdout

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pmtrans.labelling.sampled_accuracy import Design, measure_designed, measure_plain, wilson
+from pmtrans.labelling.sampled_accuracy import Design, measure_designed, measure_random_sample, wilson
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 1), (1, 1), (7, 20), (20, 20), (0, 50), (499, 1000)])
@@ -18,7 +18,7 @@ def test_without_an_image_nothing_is_known() -> None:
 
 
 def test_plain_images_count_the_same() -> None:
-    measured = measure_plain([True, True, False, True])
+    measured = measure_random_sample([True, True, False, True])
     assert measured.accuracy == 0.75
     assert (measured.low, measured.high) == wilson(3, 4)
 

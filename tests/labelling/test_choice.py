@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pmtrans.labelling.choice import most_telling, pick_images
+from pmtrans.labelling.choice import most_informative, pick_images
 from pmtrans.selection.evidence import Evidence
 
 
@@ -42,7 +42,7 @@ def test_a_target_no_larger_than_asked_for_is_taken_whole() -> None:
 def test_predicted_classes_take_turns() -> None:
     predicted = torch.tensor([0] * 90 + [1] * 6 + [2] * 2)
     entropy = torch.rand(98, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    picked = most_telling(entropy, predicted, torch.randn(98, 5), 12)
+    picked = most_informative(entropy, predicted, torch.randn(98, 5), 12)
     counts = np.bincount(predicted[picked], minlength=3)
     assert counts.tolist() == [5, 5, 2]
 
@@ -67,10 +67,10 @@ def test_each_pick_is_the_greatest_entropy_times_distance_among_its_class() -> N
             if value > most:
                 best, most = image, value
         expected.append(best)
-    assert most_telling(entropy, predicted, features, 9) == expected
+    assert most_informative(entropy, predicted, features, 9) == expected
 
 
 def test_of_two_images_that_look_the_same_one_is_enough() -> None:
     entropy = torch.tensor([1.0, 0.99, 0.3], dtype=torch.float64)
     features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    assert most_telling(entropy, torch.zeros(3, dtype=torch.long), features, 2) == [0, 2]
+    assert most_informative(entropy, torch.zeros(3, dtype=torch.long), features, 2) == [0, 2]

@@ -40,7 +40,7 @@ def test_images_are_listed_labelled_and_measured(trained_run: Path, tmp_path: Pa
     assert result.exit_code == 0, result.output
     values = json.loads(result.stdout)
     assert values["images"] == 10
-    assert values["estimate"]["of"] == "all 18 target images, from 5 chosen and 5 drawn by chance"
+    assert values["estimate"]["of"] == "all 18 target images, from 5 chosen and 5 drawn at random"
     assert 0 <= values["estimate"]["low"] <= values["estimate"]["accuracy"] <= values["estimate"]["high"] <= 1
 
     # Without the design the same labels are images like any others.
@@ -48,7 +48,7 @@ def test_images_are_listed_labelled_and_measured(trained_run: Path, tmp_path: Pa
     alone.mkdir()
     shutil.copy(out / "labels.csv", alone / "labels.csv")
     result = CliRunner().invoke(app, ["evaluate", str(trained_run), "--data", str(alone / "labels.csv")])
-    assert re.search(r"accuracy on 10 images, as if drawn by chance: .* \(95 % interval: ", result.output)
+    assert re.search(r"accuracy on 10 images, as if drawn at random: .* \(95 % interval: ", result.output)
 
 
 def test_labels_that_are_there_are_never_overwritten(tmp_path: Path) -> None:

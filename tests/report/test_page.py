@@ -212,7 +212,7 @@ def test_warnings_of_training_and_of_the_verdict_are_shown(copied: Path) -> None
 
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"is no run folder: config\.yaml is missing"):
+    with pytest.raises(RunError, match=r"is not a run folder: config\.yaml is missing"):
         write_report(tmp_path)
 
 

@@ -9,7 +9,7 @@ from pmtrans.bench.paper import table, table_names
 from pmtrans.bench.paper.numbers import simplify
 from pmtrans.errors import ConfigError, nearest, one_line
 
-DEFAULT_SUITE = "office-home"  # where the paper has its ablations, but for the batch size
+DEFAULT_SUITE = "office-home"  # the benchmark of the paper's ablations, except the batch size
 
 
 @dataclass(frozen=True)

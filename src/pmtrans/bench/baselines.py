@@ -1,4 +1,4 @@
-"""One source-only training for all methods of a task and seed, where their baselines would be the same training."""
+"""Share one source-only training between the methods of a task and seed whose baselines are identical."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def baseline_key(config: Config) -> str | None:
         return None
     switches = baseline_switches(config)
     method = METHODS["source_only"].options.model_validate({k: v for k, v in switches.items() if k != "name"})
-    plain = flatten(config.model_copy(update={"method": method.model_dump(mode="json")}).model_dump(mode="json"))
-    return json.dumps({key: value for key, value in plain.items() if key not in MAY_CHANGE}, sort_keys=True)
+    settings = flatten(config.model_copy(update={"method": method.model_dump(mode="json")}).model_dump(mode="json"))
+    return json.dumps({key: value for key, value in settings.items() if key not in MAY_CHANGE}, sort_keys=True)
 
 
 def find_baseline(config: Config, folder: Path) -> Path | None:
@@ -31,13 +31,13 @@ def find_baseline(config: Config, folder: Path) -> Path | None:
     key = baseline_key(config)
     if key is None or config.method["name"] == "source_only":
         return None
-    for other in sorted(folder.parent.parent.glob(f"*/{folder.name}/config.yaml")):
+    for candidate in sorted(folder.parent.parent.glob(f"*/{folder.name}")):
+        run = RunFolder(candidate)
         try:
-            found = validate(yaml.safe_load(other.read_text(encoding="utf-8")))
+            found = validate(yaml.safe_load(run.config.read_text(encoding="utf-8")))
         except (OSError, UserError, yaml.YAMLError):
             continue
-        run = RunFolder(other.parent)
         trained = run if found.method["name"] == "source_only" else RunFolder(run.baseline)
-        if other.parent != folder and trained.finished.is_file() and baseline_key(found) == key:
+        if candidate != folder and trained.finished.is_file() and baseline_key(found) == key:
             return trained.path
     return None

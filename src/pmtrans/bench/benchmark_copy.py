@@ -1,4 +1,4 @@
-"""A copy of a benchmark on this machine: its domains found, its tasks, and what it lacks."""
+"""A copy of a benchmark on this machine: its domains, its tasks, and what is missing."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Literal
 
 from pmtrans.bench.benchmarks import Benchmark, BenchmarkDomain, benchmark_named
-from pmtrans.data.reading.classes import plain_name
+from pmtrans.data.reading.classes import normalised_name
 from pmtrans.data.reading.folders import read_folder
 from pmtrans.data.reading.read import LIST_SUFFIXES
 from pmtrans.data.reading.tables import read_list
 from pmtrans.errors import DataError, one_line
 
 Protocol = Literal["whole", "split"]
-_OWN_LIST = "image_list.txt"  # inside a domain, where folders are no classes (VisDA's test)
+_OWN_LIST = "image_list.txt"  # inside a domain whose folders are not classes (VisDA's test)
 
 
 @dataclass(frozen=True)
-class Task:
-    """What to read for a task: specs for ``read_source`` and ``read_target``, with their root and classes.
+class BenchmarkTask:
+    """The data of a task: arguments for ``read_source`` and ``read_target``.
 
-    ``evaluation`` is the target to measure accuracy on where it is not the one to adapt to: with the
-    official splits, the target's test list.
+    ``evaluation`` is what accuracy is measured on: the target itself or, with the official splits, its test list.
     """
 
     name: str
@@ -36,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True)
 class DomainCopy:
-    """A domain as found: ``spec`` is its folder or list, None if there is none."""
+    """A domain of the copy: ``spec`` is its folder or list, None if not found."""
 
     domain: BenchmarkDomain
     spec: Path | None
@@ -55,59 +54,59 @@ class BenchmarkCopy:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is missing or miscounted, a line each."""
+        """Missing domains and wrong counts, one line each."""
         return tuple(problem for domain in self.domains for problem in domain.problems)
 
 
 def find_benchmark(name: str, folder: str | Path) -> BenchmarkCopy:
     """Look for a benchmark in a folder and count its images."""
     benchmark = benchmark_named(name)
-    home = _home(benchmark, folder)
-    return BenchmarkCopy(benchmark, home, tuple(_copy(benchmark, domain, home) for domain in benchmark.domains))
+    root = _root(benchmark, folder)
+    return BenchmarkCopy(benchmark, root, tuple(_copy(benchmark, domain, root) for domain in benchmark.domains))
 
 
-def task(name: str, folder: str | Path, task_name: str, protocol: Protocol = "whole") -> Task:
+def find_task(name: str, folder: str | Path, task_name: str, protocol: Protocol = "whole") -> BenchmarkTask:
     """The specs of a task such as ``A2W``. ``split`` is DomainNet's protocol with the official lists.
 
-    Looks where things are, and counts nothing.
+    Finds the domains without counting images.
     """
     benchmark = benchmark_named(name)
-    home = _home(benchmark, folder)
+    root = _root(benchmark, folder)
     source, target = benchmark.task_domains(task_name)
     if protocol == "whole":
-        specs = [_required(benchmark, domain, home, _spec(domain, home)) for domain in (source, target, target)]
+        specs = [_required(benchmark, domain, root, _spec(domain, root)) for domain in (source, target, target)]
     elif not source.splits:
         raise DataError(f"{benchmark.title} has no official split: use the protocol 'whole'")
     else:
         parts = ((source, "train"), (target, "train"), (target, "test"))
-        specs = [_required(benchmark, domain, home, _list(domain, home, part)) for domain, part in parts]
+        specs = [_required(benchmark, domain, root, _list(domain, root, part)) for domain, part in parts]
     canonical = f"{source.codes[0]}2{target.codes[0]}"
-    return Task(canonical, specs[0], specs[1], specs[2], home, benchmark.class_names, protocol)
+    return BenchmarkTask(canonical, specs[0], specs[1], specs[2], root, benchmark.class_names, protocol)
 
 
-def _home(benchmark: Benchmark, folder: str | Path) -> Path:
-    """Where the domains are: the folder, or the one inside it that an archive was unpacked into."""
+def _root(benchmark: Benchmark, folder: str | Path) -> Path:
+    """The folder of the domains: the given one, or a folder in it that an archive was unpacked to."""
     if not Path(folder).is_dir():
         raise DataError(f"{one_line(folder)}: there is no such folder")
-    names = {plain_name(name) for domain in benchmark.domains for name in domain.folders}
+    names = {normalised_name(name) for domain in benchmark.domains for name in domain.folders}
 
     def found(place: Path) -> int:
-        return sum(plain_name(entry.name) in names for entry in place.iterdir() if entry.is_dir())
+        return sum(normalised_name(entry.name) in names for entry in place.iterdir() if entry.is_dir())
 
-    return max(_places(Path(folder)), key=found)  # the first of equals: VisDA has a class named train
+    return max(_folder_and_children(Path(folder)), key=found)  # the first of equals: VisDA has a class named train
 
 
-def _required(benchmark: Benchmark, domain: BenchmarkDomain, home: Path, spec: Path | None) -> Path:
+def _required(benchmark: Benchmark, domain: BenchmarkDomain, root: Path, spec: Path | None) -> Path:
     if spec is None:
         raise DataError(
-            f"{one_line(home)}: no {domain.name} of {benchmark.title} here; expected {benchmark.layout} "
+            f"{one_line(root)}: no {domain.name} of {benchmark.title} here; expected {benchmark.layout} "
             f"(see 'pmtrans data {benchmark.name}')"
         )
     return spec
 
 
-def _copy(benchmark: Benchmark, domain: BenchmarkDomain, home: Path) -> DomainCopy:
-    spec = _spec(domain, home)
+def _copy(benchmark: Benchmark, domain: BenchmarkDomain, root: Path) -> DomainCopy:
+    spec = _spec(domain, root)
     if spec is None:
         is_optional = domain.name == "test"  # VisDA's test came later, and the paper does not use it
         missing = f"{domain.name}: not found, expected {domain.images[0]} images"
@@ -123,7 +122,7 @@ def _copy(benchmark: Benchmark, domain: BenchmarkDomain, home: Path) -> DomainCo
     classes = len({row.label for row in rows})
     if classes != benchmark.classes:
         problems.append(f"{domain.name}: {classes} classes, expected {benchmark.classes} ({one_line(spec)})")
-    parts = [_list(domain, home, part) for part in ("train", "test")] if domain.splits else []
+    parts = [_list(domain, root, part) for part in ("train", "test")] if domain.splits else []
     counts = tuple(len(read_list(part, labels_required=True)) for part in parts if part is not None)
     if counts and counts not in domain.splits:
         expected = " or ".join(f"{train} and {test}" for train, test in domain.splits)
@@ -132,24 +131,24 @@ def _copy(benchmark: Benchmark, domain: BenchmarkDomain, home: Path) -> DomainCo
     return DomainCopy(domain, spec, len(rows), tuple(problems), len(counts) == 2)
 
 
-def _spec(domain: BenchmarkDomain, home: Path) -> Path | None:
+def _spec(domain: BenchmarkDomain, root: Path) -> Path | None:
     """The domain's folder, or else its list."""
-    names = {plain_name(name) for name in domain.folders}
-    for entry in sorted(home.iterdir()):
-        if entry.is_dir() and plain_name(entry.name) in names:
+    names = {normalised_name(name) for name in domain.folders}
+    for entry in sorted(root.iterdir()):
+        if entry.is_dir() and normalised_name(entry.name) in names:
             own_list = entry / _OWN_LIST
             return own_list if domain.name == "test" and own_list.is_file() else entry
-    return _list(domain, home, "list") or _list(domain, home, "")
+    return _list(domain, root, "list") or _list(domain, root, "")
 
 
-def _list(domain: BenchmarkDomain, home: Path, ending: str) -> Path | None:
-    names = {plain_name(name + ending) for name in domain.folders}
-    for place in _places(home):
+def _list(domain: BenchmarkDomain, root: Path, ending: str) -> Path | None:
+    names = {normalised_name(name + ending) for name in domain.folders}
+    for place in _folder_and_children(root):
         for entry in sorted(place.iterdir()):
-            if entry.suffix.lower() in LIST_SUFFIXES and plain_name(entry.stem) in names and entry.is_file():
+            if entry.suffix.lower() in LIST_SUFFIXES and normalised_name(entry.stem) in names and entry.is_file():
                 return entry
     return None
 
 
-def _places(folder: Path) -> list[Path]:
+def _folder_and_children(folder: Path) -> list[Path]:
     return [folder, *(entry for entry in sorted(folder.iterdir()) if entry.is_dir())]

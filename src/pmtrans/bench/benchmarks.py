@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pmtrans.data.reading.classes import plain_name
+from pmtrans.data.reading.classes import normalised_name
 from pmtrans.errors import DataError, nearest
 
 
@@ -57,7 +57,7 @@ class Benchmark:
         source_name, _, target_name = task.replace("->", "2").replace("→", "2").partition("2")
         found = []
         for name in (source_name, target_name):
-            known = [domain for domain in self.domains if plain_name(name) in _names(domain)]
+            known = [domain for domain in self.domains if normalised_name(name) in _names(domain)]
             if not known:
                 tasks = self.task_names()
                 raise DataError(f"no task {task!r} of {self.title}; it has {', '.join(tasks)}.{nearest(task, tasks)}")
@@ -68,7 +68,7 @@ class Benchmark:
 
 
 def _names(domain: BenchmarkDomain) -> set[str]:
-    return {plain_name(name) for name in (*domain.codes, *domain.folders, domain.name)}
+    return {normalised_name(name) for name in (*domain.codes, *domain.folders, domain.name)}
 
 
 OFFICE_31 = Benchmark(
@@ -144,8 +144,8 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in (OFFICE_31, OFFICE_HOME
 
 def benchmark_named(name: str) -> Benchmark:
     """The benchmark of that name; ``Office31``, ``office_31`` and ``office-31`` are one."""
-    plain = plain_name(name)
+    plain = normalised_name(name)
     for benchmark in BENCHMARKS.values():
-        if plain == plain_name(benchmark.name) or plain == plain_name(benchmark.name).removesuffix("2017"):
+        if plain == normalised_name(benchmark.name) or plain == normalised_name(benchmark.name).removesuffix("2017"):
             return benchmark
     raise DataError(f"no benchmark {name!r}; known: {', '.join(BENCHMARKS)}.{nearest(name, BENCHMARKS)}")

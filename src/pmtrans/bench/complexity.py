@@ -28,17 +28,17 @@ LETTERS = {"patches": "N", "width": "D", "classes": "K", "pairs": "B"}
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one shape."""
+    """Time and memory of one alignment at one shape."""
 
     shape: Shape
     seconds: float
     bytes: int
 
 
-Measured = dict[str, dict[str, list[Cost]]]  # variable -> alignment -> costs along the sweep
+Measurements = dict[str, dict[str, list[Cost]]]  # variable -> alignment -> costs along the sweep
 
 
-def measure(base: Shape | None = None, sweeps: Mapping[str, Sequence[int]] = SWEEPS, repeats: int = 5) -> Measured:
+def measure(base: Shape | None = None, sweeps: Mapping[str, Sequence[int]] = SWEEPS, repeats: int = 5) -> Measurements:
     """Every alignment along every sweep, the other sizes held at ``base``."""
     base = base or Shape()
     return {
@@ -87,7 +87,7 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     return float(slope)
 
 
-def table(measured: Measured) -> str:
+def table(measured: Measurements) -> str:
     """Markdown: exponents of time and memory for each variable, and the cost at the largest size of each sweep."""
     lines = ["| part | " + " | ".join(f"{LETTERS[v]}: time, memory" for v in measured) + " | at the largest N |"]
     lines.append("| :-- |" + " --: |" * (len(measured) + 1))
@@ -103,7 +103,7 @@ def table(measured: Measured) -> str:
     return "\n".join(lines) + "\n"
 
 
-def csv(measured: Measured) -> str:
+def csv(measured: Measurements) -> str:
     """Every measurement, one a line."""
     lines = ["part,variable,patches,width,classes,pairs,layers,seconds,bytes"]
     for variable, parts in measured.items():
@@ -115,7 +115,7 @@ def csv(measured: Measured) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_complexity(out: Path, measured: Measured) -> list[Path]:
+def write_complexity(out: Path, measured: Measurements) -> list[Path]:
     """``complexity.md``, ``.csv``, ``.png`` and ``.svg``."""
     from matplotlib.figure import Figure
 
@@ -144,7 +144,7 @@ def write_complexity(out: Path, measured: Measured) -> list[Path]:
 
 
 def forward_backward(alignment: Alignment) -> None:
-    """One pass each way; gradients at the inputs are dropped."""
+    """One forward and backward pass; gradients of the inputs are cleared."""
     outputs = [output for output in alignment.run() if output.requires_grad]
     if outputs:
         torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])

@@ -1,4 +1,4 @@
-"""What a person sees of a suite: a table that fills up on a terminal, plain lines in a pipe."""
+"""Progress of a suite: a live table on a terminal, lines otherwise."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from pmtrans.bench.execute import Outcome
-from pmtrans.bench.jobs import Job, Plan
+from pmtrans.bench.jobs import Job, Suite
 from pmtrans.bench.results import Result
 from pmtrans.errors import one_line
 from pmtrans.progress import Reporter
 
 
 class Display:
-    """Told what happens; on stderr, so that stdout stays clean for results."""
+    """Prints to stderr, so that stdout has the results only."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False, emoji=False, quiet=quiet)
@@ -30,10 +30,10 @@ class Display:
         self._failed: set[tuple[str, str]] = set()
         self._progress = ""
 
-    def begin(self, plan: Plan, results: Sequence[Result], done: int) -> None:
-        self._plan, self._results, self._done = plan, results, done
-        tasks = len({job.task for job in plan.jobs})
-        self.say(f"{plan.suite}: {len(plan.jobs)} runs ({tasks} tasks), {done} done already")
+    def begin(self, suite: Suite, results: Sequence[Result], done: int) -> None:
+        self._suite, self._results, self._done = suite, results, done
+        tasks = len({job.task for job in suite.jobs})
+        self.say(f"{suite.name}: {len(suite.jobs)} runs ({tasks} tasks), {done} done already")
         if self.console.is_terminal:
             self._live = Live(console=self.console, get_renderable=self._table, refresh_per_second=2)
             self._live.start()
@@ -41,7 +41,7 @@ class Display:
     def started(self, job: Job) -> None:
         self._running[job.title] = job
         if self._live is None:
-            self.say(f"[{self._done + len(self._running)}/{len(self._plan.jobs)}] {job.title}")
+            self.say(f"[{self._done + len(self._running)}/{len(self._suite.jobs)}] {job.title}")
 
     def progress(self, job: Job, text: str) -> None:
         self._progress = f"{job.title}: {text}"
@@ -57,8 +57,8 @@ class Display:
             return
         result = next(r for r in results if (r.task, r.method, r.seed) == (job.task, job.method, job.seed))
         values = {"label-free": result.selected, "last": result.last, "oracle": result.oracle}
-        shown = ", ".join(f"{name} {100 * value:.1f}" for name, value in values.items() if value is not None)
-        self.say(f"{job.title}: {shown or 'no target labels'} ({result.seconds:.0f} s)")
+        accuracies = ", ".join(f"{name} {100 * value:.1f}" for name, value in values.items() if value is not None)
+        self.say(f"{job.title}: {accuracies or 'no target labels'} ({result.seconds:.0f} s)")
 
     def say(self, text: str) -> None:
         self.console.print(one_line(text, 2000), markup=False, soft_wrap=True)
@@ -70,13 +70,13 @@ class Display:
             self._live = None
 
     def _table(self) -> Table:
-        """Label-free accuracy, the mean over the seeds that are done."""
-        tasks = [task for task in self._plan.tasks if any(job.task == task for job in self._plan.jobs)]
-        caption = self._progress or f"{self._done} of {len(self._plan.jobs)} runs done"
-        table = Table(title=f"{self._plan.suite}, label-free accuracy", caption=Text(one_line(caption)))
+        """Label-free accuracy, mean over the finished seeds."""
+        tasks = [task for task in self._suite.tasks if any(job.task == task for job in self._suite.jobs)]
+        caption = self._progress or f"{self._done} of {len(self._suite.jobs)} runs done"
+        table = Table(title=f"{self._suite.name}, label-free accuracy", caption=Text(one_line(caption)))
         for name in ("", *tasks):
             table.add_column(Text(name), justify="right" if name else "left")
-        for method in self._plan.methods:
+        for method in self._suite.methods:
             table.add_row(Text(one_line(method, 60)), *(self._cell(method, task) for task in tasks))
         return table
 
@@ -94,19 +94,19 @@ class Display:
 
 
 class RunReporter(Reporter):
-    """The reporter of one run of a suite: where it is now and then, and its warnings."""
+    """The reporter of one run of a suite: its warnings, and its progress at intervals."""
 
     def __init__(self, display: Display, job: Job, every: float = 30.0) -> None:
         super().__init__(quiet=True)
         self._display, self._job = display, job
         self._every = 0.5 if display.console.is_terminal else every
-        self._told = time.monotonic()
+        self._last_report = time.monotonic()
 
     def warn(self, text: str) -> None:
         self._display.say(f"{self._job.title}: warning: {text}")
 
     def values(self, step: int, values: Mapping[str, Any]) -> None:
-        if time.monotonic() - self._told >= self._every:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last_report >= self._every:
+            self._last_report = time.monotonic()
             rate = values.get("images_per_second") or 0
             self._display.progress(self._job, f"{self._title}, step {step}/{self._steps}, {rate:.0f} img/s")

@@ -1,4 +1,4 @@
-"""Where runs of a suite are made: here, one after the other, or in processes of this machine, several at a time."""
+"""Where the runs of a suite execute: in this process, one by one, or in several local processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pmtrans.signals import Interrupted
 
 
 class Engine(Protocol):
-    """Takes runs, at most ``slots`` at a time. A future that raises ``lost`` lost its worker, not its run."""
+    """Executes runs, at most ``slots`` at a time. ``lost``: exceptions of a future that mean its worker died."""
 
     slots: int
     lost: tuple[type[BaseException], ...]
@@ -27,13 +27,13 @@ class Engine(Protocol):
     def submit(self, job: Job) -> Future[Outcome]: ...
 
     def stop(self) -> None:
-        """Ask all runs to save and end."""
+        """Ask all runs to save and stop."""
 
     def close(self) -> None: ...
 
 
 class Serial:
-    """In this process; a signal ends the run, saved, and passes on."""
+    """In this process; on a signal the run saves, and the signal is passed on."""
 
     slots = 1
     lost: tuple[type[BaseException], ...] = ()
@@ -53,7 +53,7 @@ class Serial:
         pass
 
 
-class Processes:
+class LocalProcesses:
     """``slots`` processes that share the cores, and the GPUs if there are any."""
 
     lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
@@ -68,16 +68,16 @@ class Processes:
     def submit(self, job: Job) -> Future[Outcome]:
         try:
             return self._pool().submit(_work, job)
-        except BrokenProcessPool:  # one process was killed: all are replaced, and their runs will be given again
+        except BrokenProcessPool:  # one process was killed: the pool is replaced, and its runs are submitted again
             self._executor = None
             return self._pool().submit(_work, job)
 
     def _pool(self) -> ProcessPoolExecutor:
         if self._executor is None:
             os.environ["OMP_NUM_THREADS"] = str(self.threads)  # read by the libraries as a new process loads them
-            places = self._context.Value("i", 0)
-            arguments = (self._stop, os.getpid(), self.threads, places, visible_gpus())
-            self._executor = ProcessPoolExecutor(self.slots, self._context, _begin, arguments)
+            next_index = self._context.Value("i", 0)
+            arguments = (self._stop, os.getpid(), self.threads, next_index, visible_gpus())
+            self._executor = ProcessPoolExecutor(self.slots, self._context, _start_worker, arguments)
         return self._executor
 
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class Processes:
 
 
 def threads_for(slots: int) -> int:
-    """An equal share of the cores; ``OMP_NUM_THREADS`` decides where it is set."""
+    """Threads per process: an equal share of the cores, or ``OMP_NUM_THREADS`` if set."""
     return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // slots))
 
 
@@ -103,7 +103,7 @@ def visible_gpus() -> list[str]:
 
 
 def work(job: Job) -> Outcome:
-    """A run in a worker process, without a word but for its files."""
+    """A run in a worker process; prints nothing."""
     try:
         return execute(job, Reporter(quiet=True))
     except Interrupted:
@@ -111,35 +111,35 @@ def work(job: Job) -> Outcome:
 
 
 def _work(job: Job) -> Outcome:
-    """The same in a process of ours: one that is told to end, and not by ``stop``, must not wait for another run."""
+    """``work`` in a local process, which exits after a signal that did not come from ``stop``."""
     outcome = work(job)
-    if outcome.status == "stopped" and not _told_to_stop():
+    if outcome.status == "stopped" and not _stop_requested():
         os._exit(1)
     return outcome
 
 
-_told_to_stop: Callable[[], bool] = lambda: False  # noqa: E731  (a worker process puts its event here)
+_stop_requested: Callable[[], bool] = lambda: False  # noqa: E731  (set in each worker process)
 
 
-def _begin(stop: Any, parent: int, threads: int, places: Any, gpus: list[str]) -> None:
-    """What a worker process is told first: its share of the machine, and when to end."""
+def _start_worker(stop: Any, parent: int, threads: int, next_index: Any, gpus: list[str]) -> None:
+    """Initialise a worker process: its threads, its GPU, and when to stop."""
     import torch
 
-    global _told_to_stop
-    _told_to_stop = stop.is_set
+    global _stop_requested
+    _stop_requested = stop.is_set
     if hasattr(os, "setpgrp"):
-        os.setpgrp()  # Ctrl-C reaches the parent alone, which then asks all workers once
+        os.setpgrp()  # Ctrl-C reaches the parent only, which then stops the workers
     torch.set_num_threads(threads)
-    with places.get_lock():
-        place = places.value
-        places.value += 1
+    with next_index.get_lock():
+        index = next_index.value
+        next_index.value += 1
     if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
     threading.Thread(target=_watch, args=(stop, parent), daemon=True).start()
 
 
 def _watch(stop: Any, parent: int) -> None:
-    """End with the parent, however it ends; SIGTERM lets a run finish its step and save."""
+    """Stop on request or when the parent dies; SIGTERM lets a run finish its step and save."""
     while not stop.wait(0.5) and os.getppid() == parent:
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,7 @@
 """What ``--methods`` lists: ``method``, ``method:preset``, and switches such as ``pmtrans:beta=fixed(1,1)``.
 
-An entry is also the name of a row: two entries that come to the same configuration are brought to the same name, so
-that a run which several ablations need is made once.
+An entry is also the name of a table row. Entries with the same configuration get the same name, so that a run that
+several ablations need is done once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pmtrans.config import Config, read_recipe
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.settings import load_config
 
-SHARED = ("head", "label_smoothing")  # switches of a recipe's method that every other method takes over
-_OWN = {
+SHARED = ("head", "label_smoothing")  # switches of a recipe's method that other methods inherit
+_PER_RUN = {
     "method.name": "--methods", "seed": "--seeds", "data.source": "--data and --tasks",
     "data.target": "--data and --tasks", "data.root": "--data", "data.classes": "--data",
 }  # fmt: skip
@@ -36,7 +36,7 @@ class Entry:
 
 
 def parse_entries(text: str) -> list[Entry]:
-    """Entries parted by commas, those within brackets aside."""
+    """Comma-separated entries; commas within brackets do not separate."""
     return [_parse(part) for part in split_outside_brackets(text, ",")]
 
 
@@ -63,8 +63,8 @@ def _parts(text: str, separator: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What all runs of a suite share: a recipe, flags (dotted keys), and overrides ``section.key=value``."""
+class SharedSettings:
+    """The settings that all runs of a suite share: recipe, flags (dotted keys), overrides ``section.key=value``."""
 
     recipe: Path | None = None
     overrides: tuple[str, ...] = ()
@@ -73,14 +73,14 @@ class Settings:
     def __post_init__(self) -> None:
         for override in self.overrides:
             key = override.partition("=")[0].strip()
-            if key in _OWN:
-                raise ConfigError(f"Key {key!r} differs between the runs of a suite: use {_OWN[key]}.")
+            if key in _PER_RUN:
+                raise ConfigError(f"Key {key!r} differs between the runs of a suite: use {_PER_RUN[key]}.")
 
-    def configure(self, entry: Entry, place: Mapping[str, Any] | None = None) -> Config:
-        """The configuration of an entry; ``place`` holds what belongs to one run (seed, domains).
+    def configure(self, entry: Entry, run_settings: Mapping[str, Any] | None = None) -> Config:
+        """The configuration of an entry; ``run_settings`` are those of one run (seed, domains).
 
-        A recipe's method section is meant for its method and preset: another preset starts from its own values,
-        another method takes over what all have. ``method.key=value`` goes to the methods that have the key.
+        A recipe's method section applies to its own method and preset: another preset starts from its own values,
+        another method inherits ``SHARED`` only. ``method.key=value`` applies to the methods that have the key.
         """
         section = self._section()
         preset = section.get("preset")
@@ -89,12 +89,14 @@ class Settings:
         elif entry.preset not in (None, preset) and not (entry.preset == "paper" and preset is None):
             section = {}
         section |= {"name": entry.method} | ({"preset": entry.preset} if entry.preset else {})
-        overrides = [o for o in self.overrides if not o.startswith("method.") or _knows(entry.method, o)]
+        overrides = [o for o in self.overrides if not o.startswith("method.") or _has_option(entry.method, o)]
         switches = [text if "." in text.partition("=")[0] else f"method.{text}" for text in entry.switches]
-        return load_config(self.recipe, [*overrides, *switches], {**self.flags, "method": section, **(place or {})})
+        return load_config(
+            self.recipe, [*overrides, *switches], {**self.flags, "method": section, **(run_settings or {})}
+        )
 
     def canonical(self, entry: Entry) -> Entry:
-        """The same entry without the preset and the switches that change nothing."""
+        """The same entry without a preset and switches that have no effect."""
         wanted = self.configure(entry)
         candidates = [
             *([Entry(entry.method, None, entry.switches)] if entry.preset else []),
@@ -106,10 +108,12 @@ class Settings:
         return entry
 
     def check(self, entries: Sequence[Entry]) -> None:
-        """Refuse an override ``method.key=value`` that none of the entries knows."""
+        """Refuse an override ``method.key=value`` that no entry has."""
         for override in self.overrides:
-            if override.startswith("method.") and not any(_knows(entry.method, override) for entry in entries):
-                load_config(None, [override], {"method.name": entries[0].method})  # says what is wrong with the key
+            if override.startswith("method.") and not any(_has_option(entry.method, override) for entry in entries):
+                load_config(
+                    None, [override], {"method.name": entries[0].method}
+                )  # raises, with what is wrong with the key
 
     def _section(self) -> dict[str, Any]:
         section = (read_recipe(self.recipe) if self.recipe else {}).get("method") or {}
@@ -120,7 +124,7 @@ def _without(switches: tuple[str, ...], one: str) -> tuple[str, ...]:
     return tuple(switch for switch in switches if switch != one)
 
 
-def _knows(method: str, override: str) -> bool:
+def _has_option(method: str, override: str) -> bool:
     from pmtrans.methods import METHODS
 
     key = override.partition("=")[0].strip().removeprefix("method.").split(".")[0]

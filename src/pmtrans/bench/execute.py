@@ -1,4 +1,4 @@
-"""One run of a suite, wherever it runs: train or go on, then leave ``result.json``, or one line in ``failure.txt``."""
+"""One run of a suite: train or resume, then write ``result.json``, or the reason to ``failure.txt``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pmtrans.bench.baselines import find_baseline
 from pmtrans.bench.jobs import Job
 from pmtrans.bench.results import Result
 from pmtrans.errors import RunError, TrainingError, UserError, one_line
-from pmtrans.files import read_json, run_lock, write_json, write_text
+from pmtrans.files import LOCK, read_json, run_lock, write_json, write_text
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
@@ -23,14 +23,14 @@ RESULT, FAILURE = "result.json", "failure.txt"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended; ``stopped``: by a signal, saved, to be continued."""
+    """How a run ended; ``stopped``: saved after a signal, can be resumed."""
 
     status: Literal["done", "failed", "stopped"]
     message: str = ""
 
 
 def execute(job: Job, reporter: Reporter) -> Outcome:
-    """Whatever goes wrong becomes an outcome, so that the suite goes on; only a signal passes through."""
+    """Errors become an outcome, so that the suite continues; only a signal is raised."""
     try:
         _await_lock(job.folder)
         (job.folder / FAILURE).unlink(missing_ok=True)
@@ -39,7 +39,7 @@ def execute(job: Job, reporter: Reporter) -> Outcome:
         return Outcome("done")
     except (UserError, TrainingError) as error:
         message = one_line(error)
-    except Exception as error:  # a bug, or memory that ran out: the other runs need not suffer from it
+    except Exception as error:  # a bug, or out of memory: the other runs continue
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
         message = one_line(f"{what}: {error}")
@@ -47,7 +47,7 @@ def execute(job: Job, reporter: Reporter) -> Outcome:
 
 
 def fail(job: Job, message: str) -> Outcome:
-    """Leave the reason in the run's folder; the next call tries again."""
+    """Write the reason to the run's folder; the next call tries again."""
     try:
         write_text(job.folder / FAILURE, message + "\n")
     except OSError as error:
@@ -56,7 +56,7 @@ def fail(job: Job, message: str) -> Outcome:
 
 
 def read_result(folder: Path) -> Result | None:
-    """What ``execute`` left; None: there is no result yet."""
+    """The result that ``execute`` wrote, or None."""
     try:
         return Result(**read_json(folder / RESULT))
     except (OSError, ValueError, TypeError):
@@ -68,14 +68,14 @@ def _result(job: Job, summary: Summary) -> Result:
     per_class = summary.evaluations["adapted"].get("oracle_per_class_mean")
     if job.evaluation is not None:
         selected, per_class = _measure(job)
-        last = oracle = None  # of these models no weights are kept
-    seconds = read_json(RunFolder(job.folder).finished)["seconds"]  # its own: the baseline is a line of its own
+        last = oracle = None  # the weights of these models are not kept
+    seconds = read_json(RunFolder(job.folder).finished)["seconds"]  # without the baseline, which has its own row
     backbone = job.config.backbone.name
     return Result(job.suite, job.task, job.method, backbone, job.seed, selected, last, oracle, per_class, seconds)
 
 
 def _measure(job: Job) -> tuple[float, float]:
-    """Accuracy of the chosen model on images that it was not adapted to: overall, and the mean of classes."""
+    """Accuracy of the selected model on images that it was not adapted to: overall and per-class mean."""
     import torch
 
     from pmtrans.data.reading.read import read_target
@@ -101,9 +101,9 @@ def _measure(job: Job) -> tuple[float, float]:
 
 
 def _await_lock(folder: Path, seconds: float = 60.0) -> None:
-    """Workers of a suite that was killed end at their next step: wait for them, not for ever."""
+    """Workers of a killed suite stop at their next step: wait for them, up to ``seconds``."""
     end = time.monotonic() + seconds
-    while (folder / ".lock").exists() and time.monotonic() < end:
+    while (folder / LOCK).exists() and time.monotonic() < end:
         try:
             with run_lock(folder):
                 return

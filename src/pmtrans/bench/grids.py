@@ -1,4 +1,4 @@
-"""Results of many runs as tables in the paper's own layout, with the paper's numbers beside ours.
+"""Results of many runs as tables in the paper's layout, next to the paper's numbers.
 
 ``tables`` lays results out in grids of cells, ``pmtrans.bench.rendering`` writes grids as text. As in the
 paper a benchmark is one grid, methods down and tasks across, and DomainNet is a matrix per method, sources
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from pmtrans.bench.measures import OWN_MEASURES, TIME, Cell, Measure, measured, printed
+from pmtrans.bench.measures import OWN_MEASURES, TIME, Cell, Measure, paper_measure, runs_measure
 from pmtrans.bench.paper import numbers
 from pmtrans.bench.results import Result, results_csv
 
@@ -85,12 +85,12 @@ def _measures(
     for backbone, methods in groups.items():
         for method, runs in methods.items():
             for name, read in OWN_MEASURES.items():
-                measures[method, backbone, name] = measured(runs, read)
+                measures[method, backbone, name] = runs_measure(runs, read)
             row = numbers.paper_row(paper, method, backbone) if benchmark else None
             if benchmark and row and numbers.table(paper).benchmark == benchmark.name:
                 name = "paper (per-class mean)" if benchmark.task else "paper"
                 labels = (method, PAPER_BACKBONES.get(row.backbone, row.backbone), name)
-                measures[labels] = printed(row, benchmark)
+                measures[labels] = paper_measure(row, benchmark)
                 errata[labels] = f"{row.printed} in the paper: {row.errata}"
     return measures, errata
 
@@ -101,10 +101,10 @@ def _methods(
     measures: Mapping[Labels, Measure],
     errata: Mapping[Labels, str],
 ) -> Grid:
-    """A line for each measure that has anything to say, a column for each set of tasks."""
+    """A line for each measure with at least one value, a column for each set of tasks."""
     lines = [Line(labels, tuple(map(measure, columns.values()))) for labels, measure in measures.items()]
     notes = dict.fromkeys(errata[line.labels] for line in lines if _marked(line))
-    return Grid(title, ("Method", "Backbone", "Measure"), tuple(columns), _said(lines), tuple(notes))
+    return Grid(title, ("Method", "Backbone", "Measure"), tuple(columns), _non_empty(lines), tuple(notes))
 
 
 def _matrix(suite: str, tasks: Sequence[str], labels: Labels, measure: Measure, errata: Mapping[Labels, str]) -> Grid:
@@ -123,12 +123,12 @@ def _matrix(suite: str, tasks: Sequence[str], labels: Labels, measure: Measure, 
         for source in (*sources, "*")
     ]
     notes = (errata[labels],) if any(map(_marked, lines)) else ()
-    return Grid(f"{suite}: {', '.join(labels)}", ("Source",), (*targets, "Avg"), _said(lines), notes)
+    return Grid(f"{suite}: {', '.join(labels)}", ("Source",), (*targets, "Avg"), _non_empty(lines), notes)
 
 
 def _marked(line: Line) -> bool:
     return any(cell is not None and cell.marked for cell in line.cells)
 
 
-def _said(lines: Sequence[Line]) -> tuple[Line, ...]:
+def _non_empty(lines: Sequence[Line]) -> tuple[Line, ...]:
     return tuple(line for line in lines if any(line.cells))

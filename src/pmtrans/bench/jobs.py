@@ -12,20 +12,21 @@ import yaml
 
 from pmtrans.bench.ablations import ABLATIONS, Ablation
 from pmtrans.bench.baselines import baseline_key
-from pmtrans.bench.benchmark_copy import Protocol, task
+from pmtrans.bench.benchmark_copy import Protocol, find_task
 from pmtrans.bench.benchmarks import benchmark_named
-from pmtrans.bench.entry import Entry, Settings
+from pmtrans.bench.entry import Entry, SharedSettings
 from pmtrans.bench.paper import table, table_names
 from pmtrans.config import Config
 from pmtrans.errors import ConfigError, RunError, UserError, one_line
 from pmtrans.files import write_text
+from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, flatten
 from pmtrans.settings import validate
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run. ``after`` is the run whose baseline this one will share: it had better be finished first."""
+    """One run. ``after`` is the run whose baseline this one shares, and which should finish first."""
 
     suite: str
     task: str
@@ -33,7 +34,7 @@ class Job:
     seed: int
     config: Config
     folder: Path
-    evaluation: str | None = None  # what accuracy is measured on, where it is not what is adapted to
+    evaluation: str | None = None  # the data to measure accuracy on, if not the target itself
     after: Path | None = None
 
     @property
@@ -42,49 +43,51 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything a suite will do; ``ablations`` maps each ablation's variants to the entries they come to."""
+class Suite:
+    """All runs of a suite. ``ablations`` maps each ablation's variants to the names of their entries."""
 
-    suite: str
+    name: str
     out: Path
-    tasks: tuple[str, ...]  # all of the benchmark, in the order of tables
+    tasks: tuple[str, ...]  # all tasks of the benchmark, in the order of its table
     methods: tuple[str, ...]
     jobs: tuple[Job, ...]
     ablations: dict[str, dict[str, str]]
-    common: dict[str, Any]  # settings that hold for all runs, method and domains aside
+    common: dict[str, Any]  # settings that all runs share, without method and domains
     ablation: str | None = None
 
 
-def make_plan(
-    suite: str,
+def plan_suite(
+    benchmark_name: str,
     data: Path,
     out: Path,
     entries: Sequence[Entry],
     seeds: Sequence[int],
-    settings: Settings,
+    settings: SharedSettings,
     tasks: Sequence[str] | None = None,
     ablation: Ablation | None = None,
     protocol: Protocol = "whole",
-) -> Plan:
-    """Find the data, configure every run, and refuse what was begun in ``out`` with other settings."""
-    benchmark = benchmark_named(suite)
+) -> Suite:
+    """Find the data and configure every run."""
+    benchmark = benchmark_named(benchmark_name)
     settings.check(entries)
     named = list(dict.fromkeys(settings.canonical(entry) for entry in entries))
     out, data = out.resolve(), data.resolve()
     known = table(benchmark.name).runs if benchmark.name in table_names() else tuple(benchmark.task_names())
-    domains = {found.name: found for found in (task(suite, data, name, protocol) for name in tasks or known)}
+    domains = {
+        found.name: found for found in (find_task(benchmark_name, data, name, protocol) for name in tasks or known)
+    }
     title = benchmark.name if protocol == "whole" else f"{benchmark.name}-{protocol}"
     jobs: list[Job] = []
-    first: dict[str, Path] = {}  # the first run to have a baseline of its own trains it for all
+    first: dict[str, Path] = {}  # baseline key -> the first run with it, which trains it for all
     for seed in seeds:
         for name, found in domains.items():
             for entry in sorted(named, key=lambda entry: entry.method != "source_only"):
                 classes = out / "classes.txt" if found.classes else None
-                place: dict[str, Any] = {
+                run_settings: dict[str, Any] = {
                     "seed": seed, "data.source": str(found.source), "data.target": str(found.target),
                     "data.root": str(found.root), "data.classes": str(classes) if classes else None,
                 }  # fmt: skip
-                config = settings.configure(entry, place)
+                config = settings.configure(entry, run_settings)
                 folder = out / "runs" / name / slug(entry.name) / str(seed)
                 evaluation = str(found.evaluation) if found.evaluation != found.target else None
                 key = baseline_key(config)
@@ -99,7 +102,7 @@ def make_plan(
     methods = tuple(entry.name for entry in named)
     order = tuple(dict.fromkeys((*known, *benchmark.task_names())))
     common = {"suite": title, **_common(settings.configure(Entry("source_only")))}
-    return Plan(title, out, order, methods, tuple(jobs), variants, common, ablation.name if ablation else None)
+    return Suite(title, out, order, methods, tuple(jobs), variants, common, ablation.name if ablation else None)
 
 
 def slug(name: str) -> str:
@@ -107,33 +110,35 @@ def slug(name: str) -> str:
     return re.sub(r"[^\w.=+]+", "-", name).strip("-.")
 
 
-def open_suite(plan: Plan) -> None:
-    """Make ``out`` ready; what was run there with other settings must not get into one table with this."""
-    for job in plan.jobs:
-        path = job.folder / "config.yaml"
+def open_suite(suite: Suite) -> None:
+    """Prepare ``out``; runs with other settings there are refused, as they must not share a table."""
+    for job in suite.jobs:
+        path = RunFolder(job.folder).config
         if path.is_file() and (changed := _differences(path, job.config)):
             raise RunError(
-                f"Run {one_line(job.folder)!r} was made with other settings ({changed}): choose another --out."
+                f"Run {one_line(job.folder)!r} was started with other settings ({changed}): choose another --out."
             )
-    path = plan.out / "suite.yaml"
-    if plan.out.exists() and not plan.out.is_dir():
-        raise RunError(f"--out {one_line(plan.out)!r} is a file, not a folder.")
+    path = suite.out / "suite.yaml"
+    if suite.out.exists() and not suite.out.is_dir():
+        raise RunError(f"--out {one_line(suite.out)!r} is a file, not a folder.")
     if not path.is_file():
-        if plan.out.is_dir() and any(plan.out.iterdir()):
-            raise RunError(f"Output folder {one_line(plan.out)!r} is in use and holds no suite: choose another --out.")
-        write_text(path, yaml.safe_dump(plan.common, sort_keys=False, allow_unicode=True))
+        if suite.out.is_dir() and any(suite.out.iterdir()):
+            raise RunError(f"Output folder {one_line(suite.out)!r} is not empty and not a suite: choose another --out.")
+        write_text(path, yaml.safe_dump(suite.common, sort_keys=False, allow_unicode=True))
     before = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    if changed := _told(before, {key: value for key, value in plan.common.items() if key in before}):
-        raise RunError(f"Suite {one_line(plan.out)!r} was begun with other settings ({changed}): choose another --out.")
-    classes = benchmark_named(plan.suite.removesuffix("-split")).class_names
+    if changed := _describe_changes(before, {key: value for key, value in suite.common.items() if key in before}):
+        raise RunError(
+            f"Suite {one_line(suite.out)!r} was started with other settings ({changed}): choose another --out."
+        )
+    classes = benchmark_named(suite.name.removesuffix("-split")).class_names
     if classes:
-        write_text(plan.out / "classes.txt", "".join(f"{name}\n" for name in classes))
+        write_text(suite.out / "classes.txt", "".join(f"{name}\n" for name in classes))
 
 
 def _common(config: Config) -> dict[str, Any]:
-    differ = {*MAY_CHANGE, "data.source", "data.target", "data.root", "data.classes"}
+    per_run = {*MAY_CHANGE, "data.source", "data.target", "data.root", "data.classes"}
     shared = flatten(config.model_dump(mode="json", exclude={"method", "seed"}))
-    return {key: value for key, value in shared.items() if key not in differ}
+    return {key: value for key, value in shared.items() if key not in per_run}
 
 
 def _differences(path: Path, config: Config) -> str:
@@ -141,10 +146,10 @@ def _differences(path: Path, config: Config) -> str:
         before = validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, UserError, yaml.YAMLError):
         return f"{path.name} cannot be read"
-    return _told(*(flatten(one.model_dump(mode="json")) for one in (before, config)))
+    return _describe_changes(*(flatten(one.model_dump(mode="json")) for one in (before, config)))
 
 
-def _told(before: dict[str, Any], now: dict[str, Any]) -> str:
+def _describe_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in MAY_CHANGE]
     return "; ".join(f"{key}: {one_line(before.get(key), 60)} -> {one_line(now.get(key), 60)}" for key in changed[:5])
 
@@ -156,5 +161,7 @@ def parse_seeds(text: str) -> list[int]:
     except ValueError:
         seeds = []
     if not seeds or min(seeds) < 0:
-        raise ConfigError(f"--seeds {one_line(text)!r} are not whole numbers from 0 on, parted by commas: --seeds 0,1.")
+        raise ConfigError(
+            f"--seeds {one_line(text)!r} must be comma-separated whole numbers from 0 on, such as --seeds 0,1."
+        )
     return list(dict.fromkeys(seeds))

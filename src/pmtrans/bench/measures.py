@@ -1,4 +1,4 @@
-"""What stands in a cell: a measure, asked for the mean over some tasks.
+"""The numbers in table cells: a measure gives the mean over a set of tasks.
 
 One task gives a cell, the tasks of one source or target a margin of DomainNet's matrix, all tasks the
 average. Accuracies are in percent, time in minutes.
@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from pmtrans.bench.paper.numbers import AVERAGE, Row, Table
+from pmtrans.bench.paper.numbers import AVERAGE, PaperRow, Table
 from pmtrans.bench.results import Result
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, its spread over seeds (None for one seed), and whether it is an erratum of the paper."""
+    """A number, its standard deviation over seeds (None for one seed), and whether it is an erratum of the paper."""
 
     value: float
     deviation: float | None = None
@@ -36,7 +36,7 @@ OWN_MEASURES: Mapping[str, Callable[[Result], float | None]] = {
 }
 
 
-def measured(results: Sequence[Result], read: Callable[[Result], float | None]) -> Measure:
+def runs_measure(results: Sequence[Result], read: Callable[[Result], float | None]) -> Measure:
     """A measure of our own runs: the mean over tasks of the mean over seeds, None while a task is missing.
 
     The spread is the sample standard deviation over those seeds that have run all the tasks asked for.
@@ -57,7 +57,7 @@ def measured(results: Sequence[Result], read: Callable[[Result], float | None]) 
     return measure
 
 
-def printed(row: Row, benchmark: Table) -> Measure:
+def paper_measure(row: PaperRow, benchmark: Table) -> Measure:
     """A measure of the paper: the number it prints for just these tasks, else the mean of their cells."""
     cells = {task: cell for task, cell in row.cells.items() if cell is not None}
     stated = {frozenset([task]): (task, cell) for task, cell in cells.items()}

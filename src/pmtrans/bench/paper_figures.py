@@ -29,17 +29,18 @@ from pmtrans.report.drawing import SOURCE, TARGET
 from pmtrans.report.embedding import common_embedding
 from pmtrans.report.figures import draw_accuracy, draw_losses
 from pmtrans.report.material import Material, read_material
-from pmtrans.report.run_figures import save_figure, shown_image
+from pmtrans.report.run_figures import denormalised_image, save_figure
 from pmtrans.report.sections.pictures import attention
+from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
 
-MOST = 500  # images of a domain in a t-SNE
+MAX_IMAGES = 500  # images of a domain in a t-SNE
 MIXED = ("mixup", "cutmix", "patchmix")
 
 
 @dataclass(frozen=True)
-class Adapted:
-    """The run of the method in the figures for one task and backbone, and the curves of all methods beside it."""
+class AdaptedRun:
+    """The run that the figures of a task and backbone show, and the curves of all methods."""
 
     backbone: str
     material: Material
@@ -49,12 +50,12 @@ class Adapted:
 def draw_figures(
     suites: Sequence[Path], out: Path, say: Callable[[str], None], method: str = "pmtrans", tasks: Sequence[str] = ()
 ) -> list[Path]:
-    """Draw what the runs allow; ``method`` is the one that is looked at, its lowest seed counts."""
+    """Draw all figures that the runs allow, for the lowest seed of ``method``."""
     results = {suite: read_results(suite) for suite in suites}
     found = [result for part in results.values() for result in part if result.method == method]
     if not found:
-        shown = ", ".join(one_line(suite) for suite in suites)
-        raise RunError(f"No finished run of {method!r} in {shown}: run 'pmtrans bench SUITE ...' with it first.")
+        folders = ", ".join(one_line(suite) for suite in suites)
+        raise RunError(f"No finished run of {method!r} in {folders}: run 'pmtrans bench SUITE ...' with it first.")
     paths: list[Path] = []
     for task in dict.fromkeys(result.task for result in found if not tasks or result.task in tasks):
         runs = [run for suite, part in results.items() if (run := _adapted(suite, part, task, method)) is not None]
@@ -71,38 +72,41 @@ def draw_figures(
     return paths
 
 
-def _adapted(suite: Path, results: Sequence[Result], task: str, method: str) -> Adapted | None:
-    here = sorted((result for result in results if result.task == task), key=lambda result: result.seed)
-    mine = next((result for result in here if result.method == method), None)
-    if mine is None:
+def _adapted(suite: Path, results: Sequence[Result], task: str, method: str) -> AdaptedRun | None:
+    of_task = sorted((result for result in results if result.task == task), key=lambda result: result.seed)
+    chosen = next((result for result in of_task if result.method == method), None)
+    if chosen is None:
         return None
 
     def folder(result: Result) -> Path:
         return suite / "runs" / task / slug(result.method) / str(result.seed)
 
-    material = read_material(folder(mine))
+    material = read_material(folder(chosen))
     curves = {"source only": material.baseline_metrics} if material.baseline_metrics else {}
-    for result in here:
-        if result.seed == mine.seed and not (result.method == "source_only" and curves):
-            curves[result.method] = read_metrics(folder(result) / "metrics.jsonl")
-    return Adapted(mine.backbone, material, curves)
+    for result in of_task:
+        if result.seed == chosen.seed and not (result.method == "source_only" and curves):
+            curves[result.method] = read_metrics(RunFolder(folder(result)).metrics)
+    return AdaptedRun(chosen.backbone, material, curves)
 
 
-def _tsne(runs: Sequence[Adapted]) -> Figure | None:
-    shown = [run for run in runs if run.material.evidence is not None]
-    if not shown:
+def _tsne(runs: Sequence[AdaptedRun]) -> Figure | None:
+    with_evidence = [run for run in runs if run.material.evidence is not None]
+    if not with_evidence:
         return None
-    figure = Figure(figsize=(7, 3.4 * len(shown)), layout="constrained")
-    for row, run in zip(figure.subplots(len(shown), 2, squeeze=False), shown, strict=True):
+    figure = Figure(figsize=(7, 3.4 * len(with_evidence)), layout="constrained")
+    for row, run in zip(figure.subplots(len(with_evidence), 2, squeeze=False), with_evidence, strict=True):
         models = {"source only": run.material.baseline_evidence, run.material.method: run.material.evidence}
-        there = {name: evidence for name, evidence in models.items() if evidence is not None}
+        available = {name: evidence for name, evidence in models.items() if evidence is not None}
         embedded = common_embedding(
-            [(e.source_features_ND[:MOST].numpy(), _spread(e.target_features_MD).numpy()) for e in there.values()]
+            [
+                (e.source_features_ND[:MAX_IMAGES].numpy(), _subsample(e.target_features_MD).numpy())
+                for e in available.values()
+            ]
         )
-        for axes in row[len(there) :]:
+        for axes in row[len(available) :]:
             axes.set_axis_off()
-        for axes, (name, evidence), points in zip(row, there.items(), embedded, strict=False):
-            sources = len(evidence.source_features_ND[:MOST])
+        for axes, (name, evidence), points in zip(row, available.items(), embedded, strict=False):
+            sources = len(evidence.source_features_ND[:MAX_IMAGES])
             axes.scatter(*points[sources:].T, s=6, color=TARGET, alpha=0.7, linewidths=0, label="target")
             axes.scatter(*points[:sources].T, s=8, color=SOURCE, linewidths=0, label="source")
             axes.set(xticks=[], yticks=[], title=f"{name}, {run.backbone}")
@@ -110,13 +114,13 @@ def _tsne(runs: Sequence[Adapted]) -> Figure | None:
     return figure
 
 
-def _spread(features_MD: torch.Tensor) -> torch.Tensor:
-    """At most ``MOST`` rows, drawn once and for all."""
-    order = torch.randperm(len(features_MD), generator=torch.Generator().manual_seed(0))[:MOST]
+def _subsample(features_MD: torch.Tensor) -> torch.Tensor:
+    """At most ``MAX_IMAGES`` rows, always the same random ones."""
+    order = torch.randperm(len(features_MD), generator=torch.Generator().manual_seed(0))[:MAX_IMAGES]
     return features_MD[order.sort().values]
 
 
-def _panels(runs: Sequence[Adapted], draw: Callable[[Axes, Adapted], None]) -> Figure:
+def _panels(runs: Sequence[AdaptedRun], draw: Callable[[Axes, AdaptedRun], None]) -> Figure:
     figure = Figure(figsize=(4.8 * len(runs), 3.6), layout="constrained")
     for axes, run in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs, strict=True):
         draw(axes, run)
@@ -124,15 +128,15 @@ def _panels(runs: Sequence[Adapted], draw: Callable[[Axes, Adapted], None]) -> F
     return figure
 
 
-def _losses(runs: Sequence[Adapted]) -> Figure:
+def _losses(runs: Sequence[AdaptedRun]) -> Figure:
     return _panels(runs, lambda axes, run: draw_losses(axes, run.material.metrics))
 
 
-def _accuracy(runs: Sequence[Adapted]) -> Figure:
+def _accuracy(runs: Sequence[AdaptedRun]) -> Figure:
     return _panels(runs, lambda axes, run: draw_accuracy(axes, run.curves))
 
 
-def _mixing(runs: Sequence[Adapted], pairs: int = 3, seed: int = 0) -> Figure | None:
+def _mixing(runs: Sequence[AdaptedRun], pairs: int = 3, seed: int = 0) -> Figure | None:
     """In pixels, with the ratios that each variant draws from Beta(1, 1) for the backbone's own grid."""
     material = runs[0].material
     if material.data is None or material.model is None:
@@ -141,7 +145,7 @@ def _mixing(runs: Sequence[Adapted], pairs: int = 3, seed: int = 0) -> Figure | 
     images = []
     for name, domain in (("source", material.data.source), ("target", material.data.target.domain)):
         places = [Stream(seed, name, len(domain)).at(number).index for number in range(pairs)]
-        images.append(np.stack([shown_image(domain.paths[place], preprocessing) for place in places]))
+        images.append(np.stack([denormalised_image(domain.paths[place], preprocessing) for place in places]))
     source, target = images
     columns = {"source": source, "target": target}
     repeat = math.ceil(source.shape[1] / grid[0]), math.ceil(source.shape[2] / grid[1])

@@ -1,7 +1,7 @@
 """Runs as tasks of a Ray cluster: local, or at an address. All machines must see ``--data`` and ``--out``.
 
-Ray places a run where its share of CPUs and GPUs is free. When a worker is lost Ray gives its run to another, which
-goes on from the last checkpoint; so the result is that of a run nobody disturbed.
+Ray starts a run where its CPUs and GPUs are free. When a worker is lost, Ray gives its run to another one, which
+resumes from the last checkpoint; the result is the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pmtrans.bench.jobs import Job
 from pmtrans.errors import ConfigError, one_line
 
 RETRIES = 3
-_LOCAL: dict[str, Any] = {  # runs exchange nothing but paths: no need for a store of gigabytes
+_LOCAL: dict[str, Any] = {  # runs exchange paths only: a small object store is enough
     "include_dashboard": False,
     "object_store_memory": 80 * 2**20,
 }
@@ -25,7 +25,7 @@ _LOCAL: dict[str, Any] = {  # runs exchange nothing but paths: no need for a sto
 class RayEngine:
     """``cpus`` and ``gpus`` are the share of one run; fractions of a GPU are allowed."""
 
-    lost: tuple[type[BaseException], ...] = ()  # Ray itself gives a lost run to another worker
+    lost: tuple[type[BaseException], ...] = ()  # Ray itself retries a lost run on another worker
 
     def __init__(self, address: str | None = None, cpus: float = 1, gpus: float = 0, slots: int | None = None) -> None:
         try:
@@ -35,8 +35,8 @@ class RayEngine:
         self._ray = ray
         address = address or os.environ.get("RAY_ADDRESS") or "local"
         local = address == "local"
-        self._ours = not ray.is_initialized()
-        if self._ours:
+        self._owns_cluster = not ray.is_initialized()
+        if self._owns_cluster:
             try:
                 ray.init(address=address, log_to_driver=False, **(_LOCAL if local else {}))
             except (ConnectionError, RuntimeError, ValueError) as error:
@@ -72,5 +72,5 @@ class RayEngine:
             self._ray.cancel(reference)  # arrives as SIGINT: the run saves and ends
 
     def close(self) -> None:
-        if self._ours:
+        if self._owns_cluster:
             self._ray.shutdown()

@@ -32,7 +32,7 @@ def markdown(grids: Sequence[Grid]) -> str:
 
 
 def table_csv(grids: Sequence[Grid]) -> str:
-    """One block per grid, parted by an empty line; each column of numbers is followed by its spread."""
+    """One block per grid, separated by an empty line; each column is followed by its standard deviation."""
     return "\n".join(map(_csv_table, grids))
 
 

@@ -1,4 +1,4 @@
-"""What one run of a suite came to, and the plain file of all runs."""
+"""The result of one run of a suite, and the CSV file of all runs."""
 
 from __future__ import annotations
 

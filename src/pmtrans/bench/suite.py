@@ -1,4 +1,4 @@
-"""Make the runs of a plan: skip what is done, try again what failed, write the tables after each run."""
+"""Execute a suite: skip finished runs, retry failed ones, write the tables after each run."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pmtrans.bench.display import Display
 from pmtrans.bench.engine import Engine
 from pmtrans.bench.execute import Outcome, fail, read_result
-from pmtrans.bench.jobs import Job, Plan
+from pmtrans.bench.jobs import Job, Suite
 from pmtrans.bench.suite_files import write_records
 from pmtrans.errors import one_line
 from pmtrans.signals import Interrupted, StopRequest, stop_on_signals
 
-TRIES = 3  # of a run whose worker process is killed: it may be the run that eats the memory
+TRIES = 3  # of a run whose worker process is killed: the run itself may need too much memory
 
 
-def run_suite(plan: Plan, engine: Engine, display: Display) -> int:
-    """The number of runs that failed. A signal lets the runs under way save, then passes on as ``Interrupted``."""
-    waiting = [job for job in plan.jobs if not is_done(job)]
-    display.begin(plan, write_records(plan), len(plan.jobs) - len(waiting))
+def run_suite(suite: Suite, engine: Engine, display: Display) -> int:
+    """Returns the number of failed runs. On a signal the active runs save, then ``Interrupted`` is raised."""
+    waiting = [job for job in suite.jobs if not is_done(job)]
+    display.begin(suite, write_records(suite), len(suite.jobs) - len(waiting))
     with stop_on_signals() as stop:
         try:
-            return _Run(plan, engine, display, stop, waiting).to_the_end()
+            return _SuiteRun(suite, engine, display, stop, waiting).run()
         finally:
             display.end()
             engine.close()
@@ -33,17 +33,17 @@ def is_done(job: Job) -> bool:
     return result is not None and result.method == job.method
 
 
-class _Run:
-    """What is waiting, what is under way, and how it went."""
+class _SuiteRun:
+    """Waiting and active runs, and the number of failures."""
 
-    def __init__(self, plan: Plan, engine: Engine, display: Display, stop: StopRequest, waiting: list[Job]) -> None:
-        self.plan, self.engine, self.display, self.stop = plan, engine, display, stop
+    def __init__(self, suite: Suite, engine: Engine, display: Display, stop: StopRequest, waiting: list[Job]) -> None:
+        self.suite, self.engine, self.display, self.stop = suite, engine, display, stop
         self.waiting = waiting
         self.running: dict[Future[Outcome], Job] = {}
         self.lost: Counter[str] = Counter()
         self.failed = 0
 
-    def to_the_end(self) -> int:
+    def run(self) -> int:
         while self.waiting or self.running:
             while self.stop.signal is None and len(self.running) < self.engine.slots and (job := self._next()):
                 self.waiting.remove(job)
@@ -59,7 +59,7 @@ class _Run:
         return self.failed
 
     def _next(self) -> Job | None:
-        """The first run whose shared baseline is not being made just now."""
+        """The first waiting run whose shared baseline is not still to be trained by another."""
         open_runs = {job.folder for job in (*self.waiting, *self.running.values())}
         return next((job for job in self.waiting if job.after not in open_runs), None)
 
@@ -71,13 +71,13 @@ class _Run:
         if stopped or isinstance(error, self.engine.lost):
             self.lost[job.title] += 1
             if self.lost[job.title] < TRIES:
-                self.display.say(f"{job.title}: its worker process was lost; it goes on in another")
+                self.display.say(f"{job.title}: its worker process was lost; resuming in another")
                 self.waiting.insert(0, job)
                 return
-            outcome = fail(job, f"its worker process was lost {TRIES} times (most often: memory ran out)")
+            outcome = fail(job, f"its worker process was lost {TRIES} times (most often: out of memory)")
         elif error is not None:
             outcome = fail(job, one_line(f"{type(error).__name__}: {error}"))
         else:
             outcome = future.result()
         self.failed += outcome.status == "failed"
-        self.display.ended(job, outcome, write_records(self.plan))
+        self.display.ended(job, outcome, write_records(self.suite))

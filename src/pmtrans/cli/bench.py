@@ -86,9 +86,9 @@ def run(
     """
     from pmtrans.bench.ablations import ablation_named
     from pmtrans.bench.display import Display, RunReporter
-    from pmtrans.bench.engine import Engine, Processes, Serial
-    from pmtrans.bench.entry import Settings, parse_entries
-    from pmtrans.bench.jobs import make_plan, open_suite, parse_seeds
+    from pmtrans.bench.engine import Engine, LocalProcesses, Serial
+    from pmtrans.bench.entry import SharedSettings, parse_entries
+    from pmtrans.bench.jobs import open_suite, parse_seeds, plan_suite
     from pmtrans.bench.suite import run_suite
     from pmtrans.cli.running import interruptible
     from pmtrans.errors import ConfigError
@@ -104,9 +104,9 @@ def run(
         raise ConfigError(f"--engine {engine!r} is neither local nor ray.")
     if weights is not None and Path(weights).is_file():
         weights = str(Path(weights).resolve())  # workers elsewhere have another working folder
-    settings = Settings(recipe, tuple(words), {"backbone.name": backbone, "backbone.weights": weights})
+    settings = SharedSettings(recipe, tuple(words), {"backbone.name": backbone, "backbone.weights": weights})
     entries = chosen.choose(methods) if chosen else parse_entries(methods or "source_only,pmtrans")
-    plan = make_plan(
+    planned = plan_suite(
         name or chosen.suite,  # type: ignore[union-attr]
         data,
         out,
@@ -117,7 +117,7 @@ def run(
         chosen,
         protocol,  # type: ignore[arg-type]
     )
-    open_suite(plan)
+    open_suite(planned)
     display = Display(quiet)
     runner: Engine
     if engine == "ray":
@@ -125,14 +125,14 @@ def run(
 
         runner = RayEngine(ray_address, cpus, gpus, parallel if parallel > 1 else None)
     else:
-        runner = Processes(parallel) if parallel > 1 else Serial(lambda job: RunReporter(display, job))
+        runner = LocalProcesses(parallel) if parallel > 1 else Serial(lambda job: RunReporter(display, job))
     with interruptible(out):
-        failed = run_suite(plan, runner, display)
-    typer.echo((plan.out / "table.md").read_text(encoding="utf-8"), nl=False)
+        failed = run_suite(planned, runner, display)
+    typer.echo((planned.out / "table.md").read_text(encoding="utf-8"), nl=False)
     if figures:
         from pmtrans.bench.paper_figures import draw_figures
 
-        draw_figures([plan.out], plan.out / "figures", display.say, tasks=[job.task for job in plan.jobs])
+        draw_figures([planned.out], planned.out / "figures", display.say, tasks=[job.task for job in planned.jobs])
     if failed:
         typer.echo(f"{failed} runs failed; the same command tries them again.", err=True)
         raise typer.Exit(1)

@@ -70,5 +70,5 @@ def check(
         from pmtrans.data.checking.text import print_report
 
         print_report(report, Console(), examples)
-    if not report.is_readable:
+    if not report.all_readable:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What a method sees of the data in one step. There is no field for a target label."""
+"""The data of one training step. There is no field for target labels, so no method can read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass
 class Batch:
-    """B pairs, paired by position. ``*_index`` are positions in the domain, for memory banks and for captures."""
+    """B pairs, paired by position. ``*_index`` are positions in the domain, as memory banks need them."""
 
     source_images: Tensor
     source_labels: Tensor
@@ -19,9 +19,9 @@ class Batch:
     target_index: Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """On the device; asynchronous where the memory is pinned."""
+        """Copy to the device, asynchronously where the memory is pinned."""
         return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
 
     def pin_memory(self) -> Batch:
-        """Called by the loader."""
+        """Called by the data loader."""
         return Batch(*(getattr(self, name).pin_memory() for name in self.__dataclass_fields__))

@@ -1,8 +1,8 @@
-"""Images decoded once: a folder of what they are after the resize that every pass over them begins with.
+"""A disk cache of decoded and resized images, so that each file is decoded once.
 
-Several processes may read and write it at the same time. An entry is one file: a header that says of which state of
-which image it is, and the pixels. It appears by a rename, so a killed writer leaves no half of one, and it carries a
-checksum, so what a crash of the machine left is not believed. What does not fit its header is a miss, never an image.
+Several processes may read and write it at the same time. An entry is one file: a header that identifies the image file
+and its state (size and times), then the pixels. Entries are written atomically, so a killed writer leaves no partial
+entry, and carry a checksum, so one damaged by a machine crash is not used. An entry that does not match is a miss.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from pmtrans.data.image import load_image
 from pmtrans.data.transforms import Preprocessing, resize
 from pmtrans.errors import ConfigError, one_line
 
-_HEADER = struct.Struct("<8s16sqqqII")  # magic, key, size, two times, side, checksum of the pixels
+_HEADER = struct.Struct("<8s16sqqqII")  # magic, key, file size, mtime, ctime, side, checksum of the pixels
 _MAGIC = b"pmtrans1"
-_ABANDONED = 3600  # seconds after which a temporary file has no writer any more
+_STALE_AFTER = 3600  # seconds: an older temporary file belongs to a killed writer
 
 
 class ImageCache:
-    """A folder of resized images; when it cannot be written any more, ``warn`` is told once and training goes on."""
+    """A folder of resized images. If writing fails, ``warn`` is called once and training continues."""
 
     def __init__(self, folder: str | os.PathLike[str], warn: Callable[[str], None]) -> None:
         self.folder = Path(folder).absolute()
         self._temporary = self.folder / "tmp"
         self._warn: Callable[[str], None] | None = warn
-        # an error number shared by the loader's processes; without a lock, as a killed process could hold it for ever
-        self._fault = RawValue(ctypes.c_int, 0)
+        # errno of a failed write, shared by the loader's workers; no lock, as a killed worker might still hold it
+        self._write_error = RawValue(ctypes.c_int, 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_warn": None}  # a loader process does not speak
+        return {**self.__dict__, "_warn": None}  # workers do not print
 
     def load(self, path: str, preprocessing: Preprocessing) -> Image.Image:
-        """The image at ``path`` as RGB and resized; from the file itself where the cache has it not."""
+        """The image at ``path``, in RGB and resized; decoded from the file on a cache miss."""
         try:
             status = os.stat(path)  # before decoding: a file that changes meanwhile is a miss next time
         except OSError:
-            return load_image(path)  # it says what is wrong with it
+            return load_image(path)  # raises with the reason
         side = preprocessing.resize_to
         key = _key(path, side, preprocessing.interpolation)
         state = (key, status.st_size, status.st_mtime_ns, status.st_ctime_ns, side)
@@ -60,39 +60,39 @@ class ImageCache:
         if pixels is not None:
             return Image.frombytes("RGB", (side, side), pixels)
         image: Image.Image = resize(preprocessing)(load_image(path, at_least=side))
-        if not self._fault.value:
+        if not self._write_error.value:
             try:
                 self._write(entry, state, image.tobytes())
             except OSError as error:
-                self._fault.value = error.errno or errno.EIO
+                self._write_error.value = error.errno or errno.EIO
         return image
 
     def check(self) -> None:
-        """Say once that the cache is not being filled any more; called in the main process, between batches."""
-        if self._fault.value and self._warn is not None:
-            reason = os.strerror(self._fault.value)
-            self._warn(f"cache {one_line(self.folder)!r} cannot be written ({reason}): training goes on without")
+        """Warn once if writing has failed; called in the main process, between batches."""
+        if self._write_error.value and self._warn is not None:
+            reason = os.strerror(self._write_error.value)
+            self._warn(f"cache {one_line(self.folder)!r} cannot be written ({reason}): training continues without it")
             self._warn = None
 
     def prepare(self) -> None:
-        """Make the folder and remove what killed writers left; a folder that nobody can write is no error."""
+        """Create the folder and remove stale temporary files; a folder without write permission is only a warning."""
         if self.folder.exists() and not self.folder.is_dir():
-            raise ConfigError(f"data.cache {one_line(self.folder)!r} is a file, not a folder: name another.")
+            raise ConfigError(f"data.cache {one_line(self.folder)!r} is a file, not a folder: choose another path.")
         try:
             self._temporary.mkdir(parents=True, exist_ok=True)
             descriptor, probe = mkstemp(dir=self._temporary)
             os.close(descriptor)
             os.unlink(probe)
             for file in self._temporary.iterdir():
-                with suppress(FileNotFoundError):  # another process tidies up too
-                    if file.stat().st_mtime < time.time() - _ABANDONED:
+                with suppress(FileNotFoundError):  # another process may remove it first
+                    if file.stat().st_mtime < time.time() - _STALE_AFTER:
                         file.unlink()
         except OSError as error:
-            self._fault.value = error.errno or errno.EIO
+            self._write_error.value = error.errno or errno.EIO
         self.check()
 
     def _write(self, entry: Path, state: tuple[bytes, int, int, int, int], pixels: bytes) -> None:
-        """Not flushed to the disk: the checksum finds what a power failure takes, and an image can be decoded again."""
+        """Not flushed to disk: after a power failure the checksum fails and the image is decoded again."""
         entry.parent.mkdir(exist_ok=True)
         descriptor, temporary = mkstemp(dir=self._temporary)
         try:
@@ -106,7 +106,7 @@ class ImageCache:
 
 
 def open_cache(folder: str | None, warn: Callable[[str], None]) -> ImageCache | None:
-    """The cache of ``data.cache``, ready to use; None: no cache."""
+    """The cache in ``folder``, ready to use; None if ``folder`` is None."""
     if folder is None:
         return None
     cache = ImageCache(folder, warn)
@@ -115,14 +115,14 @@ def open_cache(folder: str | None, warn: Callable[[str], None]) -> ImageCache | 
 
 
 def read_image(path: str, preprocessing: Preprocessing, cache: ImageCache | None) -> Image.Image:
-    """An image that the transforms take; the first thing they do is a resize, which leaves a cached one as it is."""
+    """Input for the transforms. They start with the resize, which leaves a cached image unchanged."""
     if cache is None:
         return load_image(path, at_least=preprocessing.resize_to)
     return cache.load(path, preprocessing)
 
 
 def _key(path: str, side: int, interpolation: str) -> bytes:
-    """All that the pixels depend on besides the file; another Pillow may decode otherwise."""
+    """Hash of the path and of all that affects the pixels; Pillow versions may decode differently."""
     settings = f"{side} {interpolation} {PIL.__version__}".encode()
     return hashlib.blake2b(os.fsencode(os.path.abspath(path)) + b"\0" + settings, digest_size=16).digest()
 
@@ -136,5 +136,5 @@ def _read(entry: Path, state: tuple[bytes, int, int, int, int]) -> bytes | None:
         return None
     magic, *found, checksum = _HEADER.unpack_from(data)
     pixels = data[_HEADER.size :]
-    fits = magic == _MAGIC and tuple(found) == state and zlib.crc32(pixels) == checksum
-    return pixels if fits else None
+    valid = magic == _MAGIC and tuple(found) == state and zlib.crc32(pixels) == checksum
+    return pixels if valid else None

@@ -1,9 +1,7 @@
-"""One domain: the images of one place, whatever they were read from.
+"""Domains: image paths, with labels or without, and random subsets of a labelled domain.
 
-A target domain used for training is a plain ``Domain``, which has no label field at all, so that
-a leak of target labels cannot be written by accident. Labels exist on ``LabelledDomain`` only.
-
-A part of the source kept back from training, to judge models with labels that we are allowed to see.
+Training sees its target as a ``Domain``, which has no label field, so that target labels cannot leak by accident.
+Labels exist on ``LabelledDomain`` only. A held-out part of the source is what models are evaluated on with labels.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from pmtrans.data.sampling import random_seed
 class Domain:
     """Image paths in a fixed order. ``paths`` are strings (surrogate-escaped where not UTF-8)."""
 
-    origin: Path  # what the user pointed at: a folder, a list file or a table
+    origin: Path  # what the user gave: a folder, a list file or a table
     paths: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -29,18 +27,18 @@ class Domain:
 
 @dataclass(frozen=True)
 class LabelledDomain(Domain):
-    """A domain whose images have a class each: ``classes[labels[i]]`` is the class of ``paths[i]``."""
+    """A domain with one class per image: ``classes[labels[i]]`` is the class of ``paths[i]``."""
 
     labels: tuple[int, ...]
     classes: tuple[str, ...]
 
     def without_labels(self) -> Domain:
-        """The same images as a training target sees them."""
+        """The same images without labels, as a training target."""
         return Domain(self.origin, self.paths)
 
 
 def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[LabelledDomain, LabelledDomain]:
-    """(training part, held-out part), stratified; a class with a single image stays whole in training."""
+    """(training part, held-out part), stratified by class; a class with a single image stays in training."""
     labels = np.asarray(source.labels)
     random = np.random.default_rng(random_seed(seed, "holdout"))
     held = np.zeros(len(labels), dtype=bool)
@@ -50,15 +48,15 @@ def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[Labe
         if share and count == 0 and len(members) > 3:
             count = 1
         held[random.permutation(members)[:count]] = True
-    return _part(source, np.flatnonzero(~held)), _part(source, np.flatnonzero(held))
+    return _subset(source, np.flatnonzero(~held)), _subset(source, np.flatnonzero(held))
 
 
-def sample_domain(source: LabelledDomain, most: int, seed: int) -> LabelledDomain:
-    """At most ``most`` images, drawn at random."""
-    drawn = np.random.default_rng(random_seed(seed, "sample")).permutation(len(source))[:most]
-    return _part(source, np.sort(drawn))
+def sample_domain(source: LabelledDomain, max_images: int, seed: int) -> LabelledDomain:
+    """At most ``max_images`` images, drawn at random."""
+    drawn = np.random.default_rng(random_seed(seed, "sample")).permutation(len(source))[:max_images]
+    return _subset(source, np.sort(drawn))
 
 
-def _part(source: LabelledDomain, index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelledDomain:
+def _subset(source: LabelledDomain, index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelledDomain:
     paths = tuple(source.paths[i] for i in index)
     return LabelledDomain(source.origin, paths, tuple(source.labels[i] for i in index), source.classes)

@@ -1,4 +1,4 @@
-"""Both domains of a run: read, checked, the source split; what a user can get wrong is said before the first step."""
+"""The data of a run: both domains read and checked, the source split into training and held-out part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pmtrans.progress import Reporter
 
 @dataclass(frozen=True)
 class Data:
-    """Both domains as read, the source split; target labels stay in ``target.labelled``, for the oracle only."""
+    """Both domains, the source split; target labels are in ``target.labelled`` only, for the oracle."""
 
     source: LabelledDomain
     holdout: LabelledDomain
@@ -24,9 +24,9 @@ class Data:
 
 
 def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
-    """Both domains; everything that a user can get wrong with data is said before the first step.
+    """Read and check both domains, so that every problem with the data is reported before the first step.
 
-    ``decode=False`` believes that every file can be read, as when a run that was trained on them is looked at.
+    ``decode=False`` skips the check of unreadable files, which training has done already.
     """
     settings = config.data
     if settings.source is None or settings.target is None:
@@ -35,28 +35,30 @@ def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
     source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
     target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
     if decode:
-        source, target = _readable(source, target, settings.on_bad_image, reporter)
+        source, target = _handle_unreadable(source, target, settings.on_bad_image, reporter)
     if len(target.domain) < 2:
-        raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image is too few to adapt to.")
+        raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image, but adaptation needs at least 2.")
     training, holdout = split_holdout(source, settings.holdout, config.seed)
     return Data(training, holdout, target)
 
 
-def _readable(
+def _handle_unreadable(
     source: LabelledDomain, target: Target, on_bad_image: str, reporter: Reporter
 ) -> tuple[LabelledDomain, Target]:
-    """Decided before the first step, so that the order of data stays fixed."""
+    """Refuse or leave out unreadable images before the first step, so that the data order stays fixed."""
     bad, warnings = fast_check(source, target)
     for warning in warnings:
         reporter.warn(warning)
     if not bad:
         return source, target
-    shown = "; ".join(f"{one_line(one.path)}: {one.reason}" for one in bad[:3])
+    examples = "; ".join(f"{one_line(file.path)}: {file.reason}" for file in bad[:3])
+    if len(bad) > 3:
+        examples += "; ..."
     if on_bad_image == "error":
         raise DataError(
-            f"{len(bad)} images cannot be read ({shown}{'; ...' if len(bad) > 3 else ''}). "
-            "Mend or remove them, or train without them: data.on_bad_image=skip."
+            f"{len(bad)} images cannot be read ({examples}). "
+            "Fix or remove them, or train without them: data.on_bad_image=skip."
         )
-    reporter.warn(f"{len(bad)} unreadable images are left out: {shown}{'; ...' if len(bad) > 3 else ''}")
+    reporter.warn(f"{len(bad)} unreadable images are left out: {examples}")
     labelled = keep_readable(target.labelled, bad) if target.labelled else None
     return keep_readable(source, bad), replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)

@@ -1,10 +1,11 @@
-"""Any image that people have, as RGB: one file in, one ``PIL.Image`` or one ``DataError`` out.
+"""Decode any image file to RGB: a ``PIL.Image``, or a ``DataError`` with the reason.
 
-What becomes of the unusual ones:
+Unusual images:
 
-* transparency is laid on white (``BACKGROUND``); palettes, grey and CMYK are converted, ICC profiles ignored;
-* 16-bit grey is scaled to 8 bits by its full range, other deep images (32-bit integers, floats) by theirs;
-* EXIF rotation is applied; of animations and multi-page files the first frame is taken;
+* transparent images are composited on white (``BACKGROUND``); palettes, grey and CMYK are converted, ICC profiles
+  ignored;
+* 16-bit grey is scaled to 8 bits by its full range, 32-bit integers and floats by the range of their values;
+* EXIF rotation is applied; animations and multi-page files give their first frame;
 * truncated files are errors, and so is an image of more than ``MAX_PIXELS`` pixels.
 """
 
@@ -28,11 +29,11 @@ EXTENSIONS = frozenset(
 BACKGROUND = (255, 255, 255)
 MAX_PIXELS = 178_956_970  # Pillow's own limit for an error: 512 MB as RGB
 
-# The decoders a file may choose by its content. EPS is not among them: it would start Ghostscript.
+# Decoders that a file may select by its content. Not EPS: it would start Ghostscript.
 _FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF", "PPM")
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
-_UPRIGHT = {
+_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -42,7 +43,7 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# Between half of MAX_PIXELS and MAX_PIXELS Pillow warns; we have one limit, and it is an error.
+# Pillow warns from half of MAX_PIXELS on; the one limit here is an error.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
@@ -55,7 +56,7 @@ class UnreadableImage(DataError):
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file name ends as an image's does."""
+    """Whether a file name has the extension of an image."""
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
@@ -66,16 +67,16 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
     size, never below ``at_least``, at a fraction of the cost. Raises ``UnreadableImage``, a ``DataError``.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a named pipe would wait for ever
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a named pipe would block
             raise DataError("not a regular file")
         with open(path, "rb") as file:
             return decode_image(file, at_least)
-    except Exception as error:  # decoders of broken files raise nearly everything
+    except Exception as error:  # decoders raise nearly any exception on a broken file
         raise UnreadableImage(path, _reason(error, path)) from None
 
 
 def receive_image(file: IO[bytes], name: str, at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """``load_image`` for bytes that somebody sent, under the name they gave."""
+    """``load_image`` for uploaded bytes; ``name`` is the uploaded file's."""
     try:
         return decode_image(file, at_least, max_pixels)
     except Exception as error:
@@ -88,9 +89,9 @@ def decode_image(file: IO[bytes], at_least: int | None = None, max_pixels: int =
     if image.width * image.height > max_pixels:
         raise DataError(f"{image.width}x{image.height} is more than {max_pixels} pixels: scale it down")
     if at_least is not None:
-        image.draft(None, (at_least, at_least))  # does nothing unless the decoder can (JPEG)
+        image.draft(None, (at_least, at_least))  # only JPEG decoders support it
     image.load()
-    return _upright(_as_rgb(image), image)
+    return _apply_exif_rotation(_as_rgb(image), image)
 
 
 def _open(file: IO[bytes]) -> Image.Image:
@@ -132,14 +133,14 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode == "I" or image.mode == "F" or image.mode.startswith("I;16"):
-        image = _eight_bits(image)
+        image = _to_eight_bits(image)
     if image.has_transparency_data:
         backdrop = Image.new("RGBA", image.size, (*BACKGROUND, 255))
         return Image.alpha_composite(backdrop, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
+def _to_eight_bits(image: Image.Image) -> Image.Image:
     values = np.nan_to_num(np.asarray(image).astype(np.float32))
     low, high = 0.0, 65535.0
     if image.mode.startswith("I;16"):
@@ -152,7 +153,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _range(values: np.ndarray, mode: str) -> tuple[float, float]:
-    """The usual range that holds the values of a deep image, or else their own."""
+    """The smallest usual range that contains all values, or else their own range."""
     low, high = float(values.min()), float(values.max())
     if low >= 0:
         for usual in (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0):
@@ -161,13 +162,13 @@ def _range(values: np.ndarray, mode: str) -> tuple[float, float]:
     return low, high if high > low else low + 1
 
 
-def _upright(rgb: Image.Image, opened: Image.Image) -> Image.Image:
+def _apply_exif_rotation(rgb: Image.Image, opened: Image.Image) -> Image.Image:
     try:
         orientation = opened.getexif().get(_ORIENTATION, 1)
-    except Exception:  # broken EXIF spoils the rotation, not the picture
+    except Exception:  # broken EXIF costs the rotation, not the image
         return rgb
-    turn = _UPRIGHT.get(orientation)
-    return rgb if turn is None else rgb.transpose(turn)
+    transpose = _TRANSPOSE.get(orientation)
+    return rgb if transpose is None else rgb.transpose(transpose)
 
 
 def _reason(error: Exception, path: str) -> str:
@@ -176,7 +177,7 @@ def _reason(error: Exception, path: str) -> str:
     if isinstance(error, PermissionError):
         return "no permission to read it"
     if isinstance(error, UnidentifiedImageError):
-        return "not an image, or of a kind that cannot be read"
+        return "not an image, or an unsupported format"
     if isinstance(error, Image.DecompressionBombError):
         return f"more than {MAX_PIXELS} pixels: scale it down"
     if isinstance(error, OSError) and error.strerror:

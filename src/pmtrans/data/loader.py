@@ -1,4 +1,4 @@
-"""From domains to batches: decoding and augmentation in worker processes, in an order that is fixed beforehand."""
+"""Data loaders: decoding and augmentation in worker processes, in an order fixed by the sampler."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from pmtrans.errors import DataError, ReportedByMainProcess, TrainingError
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """What a worker sends instead of an image; raising in the main process keeps the message one line."""
+class DecodingFailure:
+    """Returned by a worker instead of an image; the main process raises, so that the error stays one line."""
 
     reason: str
 
 
 class VanishedImage(TrainingError):
-    """An image that was there when training began cannot be read any more; raised between two steps."""
+    """An image that could be read when training began cannot be read now; raised between two steps."""
 
 
 class VanishReportedByMainProcess(VanishedImage, ReportedByMainProcess):
-    """The same in the other processes of a run."""
+    """``VanishedImage`` in all processes but the main one, which reports it."""
 
 
 def _leave_signals_to_the_main_process(_: int) -> None:
-    """Ctrl-C, and many schedulers, signal all processes: the loop needs its workers to finish the step and to save."""
+    """Ctrl-C and many schedulers signal all processes, but the loop needs its workers to finish the step and save."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "sigwaitinfo"):  # Linux says who sent it: the main process may end its workers
+    if hasattr(signal, "sigwaitinfo"):  # Linux tells the sender: the main process may stop its workers
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_when_told, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=_exit_on_sigterm_from, args=(os.getppid(),), daemon=True).start()
 
 
-def _end_when_told(main_process: int) -> None:
+def _exit_on_sigterm_from(main_process: int) -> None:
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != main_process:
         pass
     os._exit(0)
@@ -53,7 +53,7 @@ def _end_when_told(main_process: int) -> None:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """torchvision draws from the CPU's generator alone: seeding only that one is fifty times faster than all."""
+    """Seed the CPU generator only: torchvision uses no other, and seeding all is fifty times slower."""
     state = torch.default_generator.get_state()
     torch.default_generator.manual_seed(seed)
     try:
@@ -62,7 +62,7 @@ def _seeded(seed: int) -> Iterator[None]:
         torch.default_generator.set_state(state)
 
 
-class _Pairs(Dataset[Any]):
+class _PairDataset(Dataset[Any]):
     def __init__(
         self,
         source: LabelledDomain,
@@ -81,14 +81,14 @@ class _Pairs(Dataset[Any]):
         try:
             image = read_image(domain.paths[draw.index], self.preprocessing, self.cache)
         except DataError as error:
-            return Unreadable(str(error))
+            return DecodingFailure(str(error))
         with _seeded(random_seed(self.seed, "augment", draw.domain, draw.epoch, draw.index)):
             return self.transform(image), label, draw.index, draw.domain == "source"
 
 
-def _collate_pairs(items: Sequence[Any]) -> Batch | Unreadable:
+def _collate_pairs(items: Sequence[Any]) -> Batch | DecodingFailure:
     for item in items:
-        if isinstance(item, Unreadable):
+        if isinstance(item, DecodingFailure):
             return item
     parts: dict[bool, list[Any]] = {True: [], False: []}
     for image, label, index, is_source in items:
@@ -110,26 +110,26 @@ def pair_batches(
     pin_memory: bool = False,
     cache: ImageCache | None = None,
 ) -> Iterator[Batch]:
-    """All batches of the sampler, in its order; ``cache`` for a transform that begins with the resize it holds."""
+    """The sampler's batches, in order. ``cache`` may be given if the transform begins with the cached resize."""
     loader: DataLoader[Any] = DataLoader(
-        _Pairs(source, target, transform, seed, preprocessing, cache),
+        _PairDataset(source, target, transform, seed, preprocessing, cache),
         batch_sampler=sampler,
         collate_fn=_collate_pairs,
         num_workers=workers,
         prefetch_factor=2 if workers else None,
         pin_memory=pin_memory,
         worker_init_fn=_leave_signals_to_the_main_process,
-        generator=torch.Generator(),  # its own: starting a loader must not draw from the run's random numbers
+        generator=torch.Generator(),  # its own, so that a loader does not advance the run's random state
     )
     for batch in loader:
-        if isinstance(batch, Unreadable):
-            raise VanishedImage(unreadable(batch.reason))
+        if isinstance(batch, DecodingFailure):
+            raise VanishedImage(unreadable_message(batch.reason))
         if cache is not None:
             cache.check()
         yield batch
 
 
-class _Images(Dataset[Any]):
+class _ImageDataset(Dataset[Any]):
     def __init__(self, paths: Sequence[str], preprocessing: Preprocessing, cache: ImageCache | None) -> None:
         self.paths, self.preprocessing, self.cache = paths, preprocessing, cache
         self.transform = evaluation_transform(preprocessing)
@@ -141,11 +141,11 @@ class _Images(Dataset[Any]):
         try:
             return self.transform(read_image(self.paths[index], self.preprocessing, self.cache))
         except DataError as error:
-            return Unreadable(str(error))
+            return DecodingFailure(str(error))
 
 
 def _collate_images(items: Sequence[Any]) -> tuple[Tensor, list[str | None]]:
-    reasons = [item.reason if isinstance(item, Unreadable) else None for item in items]
+    reasons = [item.reason if isinstance(item, DecodingFailure) else None for item in items]
     readable = [item for item in items if isinstance(item, Tensor)]
     return torch.stack(readable) if readable else torch.empty(0), reasons
 
@@ -157,9 +157,9 @@ def image_batches(
     workers: int,
     cache: ImageCache | None = None,
 ) -> Iterator[tuple[Tensor, list[str | None]]]:
-    """Images under the evaluation transform, in order: the readable ones of a batch, and for each path why not."""
+    """Batches of (readable images under the evaluation transform, for each path None or why it is unreadable)."""
     loader: DataLoader[Any] = DataLoader(
-        _Images(paths, preprocessing, cache),
+        _ImageDataset(paths, preprocessing, cache),
         batch_size=batch_size,
         collate_fn=_collate_images,
         num_workers=workers,
@@ -172,6 +172,6 @@ def image_batches(
         yield batch
 
 
-def unreadable(reason: str) -> str:
-    """The line for an image that vanished or broke while it was being used."""
-    return f"An image became unreadable during training: {reason}. Put it back, then give the same command again."
+def unreadable_message(reason: str) -> str:
+    """The error message for an image that disappeared or broke during training."""
+    return f"An image became unreadable during training: {reason}. Restore it, then repeat the command."

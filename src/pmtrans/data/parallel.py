@@ -1,4 +1,4 @@
-"""Work over many files at once, in order, with a progress bar where somebody watches."""
+"""A parallel map over files, in order, with a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import TypeVar
 from pmtrans.machine import cores
 
 Result = TypeVar("Result")
-_CHUNK = 16  # files a task: a future for each of a million files would cost more than the small files do
+_CHUNK = 16  # files per future: one future per file would cost more than reading a small file
 
 
 def map_files(
     function: Callable[[str], Result], paths: Sequence[str], title: str, workers: int | None = None
 ) -> list[Result]:
-    """``[function(path) for path in paths]``, on all processors.
+    """``[function(path) for path in paths]``, on all cores.
 
-    Threads suffice: Pillow, NumPy and hashlib leave the interpreter's lock while they work. The progress bar
-    goes to the error stream, and only if that is a terminal.
+    Threads suffice, as Pillow, NumPy and hashlib release the GIL. The progress bar is written to stderr, and only if
+    that is a terminal.
     """
     workers = workers or cores()
     chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
     with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
-        warnings.simplefilter("ignore")  # Pillow's, about files whose fate the result tells
+        warnings.simplefilter("ignore")  # Pillow's, about files that the result reports anyway
         try:
             done = pool.map(lambda chunk: [function(path) for path in chunk], chunks)
-            return [result for results in _watched(done, len(paths), title) for result in results]
-        except BaseException:  # Ctrl-C too: do not work through what is left
+            return [result for results in _with_progress_bar(done, len(paths), title) for result in results]
+        except BaseException:  # Ctrl-C too: cancel what is left
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _watched(done: Iterator[list[Result]], total: int, title: str) -> Iterator[list[Result]]:
+def _with_progress_bar(done: Iterator[list[Result]], total: int, title: str) -> Iterator[list[Result]]:
     if not sys.stderr.isatty():
         yield from done
         return

@@ -1,7 +1,7 @@
-"""Order and augmentation as functions of (seed, domain, pass, index).
+"""Data order and augmentation seeds as pure functions of (seed, domain, epoch, index).
 
-So the number of loader workers, a resume, or the number of processes does not change what image number 17 looks
-like in the third pass. A domain is a stream that never ends: position p is image ``order(p // n)[p % n]``.
+So neither loader workers, nor resuming, nor the number of processes changes how image 17 looks in the third epoch. A
+domain is an endless stream: position p is image ``order(p // n)[p % n]``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pmtrans.config import TrainConfig
 
 
 def random_seed(*key: int | str) -> int:
-    """A 63-bit seed that depends on every part of the key and on nothing else."""
+    """A 63-bit seed, a hash of the whole key."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -29,7 +29,7 @@ def _order(seed: int, domain: str, epoch: int, images: int) -> np.ndarray[tuple[
 
 @dataclass(frozen=True)
 class Draw:
-    """One image of one pass over its domain: all that its pixels depend on besides the seed."""
+    """One image in one pass over its domain: with the seed, this determines its augmented pixels."""
 
     domain: str  # "source" or "target"
     epoch: int  # which pass over this domain
@@ -38,7 +38,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Stream:
-    """The endless order of one domain."""
+    """The endless, shuffled stream of one domain."""
 
     seed: int
     domain: str
@@ -52,7 +52,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class PairSampler:
-    """Batches ``first`` to ``last`` of pairs: for each, the draws of the source, then those of the target."""
+    """Batches ``first`` to ``last`` (excluded) of pairs; each lists the source draws, then the target draws."""
 
     streams: tuple[Stream, ...]
     batch_size: int
@@ -70,7 +70,7 @@ class PairSampler:
 
 @dataclass(frozen=True)
 class ChosenPairs:
-    """Batches ``first`` to ``last`` made of pairs that a method chose; ``epoch`` only varies the augmentation."""
+    """Batches ``first`` to ``last`` (excluded) of pairs that a method chose; ``epoch`` only seeds the augmentation."""
 
     pairs: tuple[tuple[int, int], ...]
     epoch: int
@@ -91,7 +91,7 @@ class ChosenPairs:
 
 @dataclass(frozen=True)
 class Share:
-    """Of every batch the draws that process ``rank`` of ``count`` loads: the same part of each domain's."""
+    """The part of every batch that process ``rank`` of ``count`` loads: the same slice of each domain."""
 
     batches: PairSampler | ChosenPairs
     rank: int
@@ -111,11 +111,11 @@ class Share:
 
 
 def steps_per_epoch(source_images: int, target_images: int, pairs_per_step: int) -> int:
-    """The longer domain defines an epoch; the shorter is iterated again."""
+    """The larger domain defines an epoch; the smaller one is repeated."""
     return max(1, max(source_images, target_images) // pairs_per_step)
 
 
 def count_steps(config: TrainConfig, source_images: int, target_images: int, batch_size: int) -> tuple[int, int]:
-    """(all steps, steps of an epoch)."""
+    """(total steps, steps per epoch)."""
     epoch = config.epoch_steps or steps_per_epoch(source_images, target_images, batch_size * config.accumulate)
     return min(config.epochs * epoch, config.max_steps or config.epochs * epoch), epoch

@@ -1,4 +1,4 @@
-"""From a decoded image to what the model sees. One evaluation transform for training, evaluate, predict and export."""
+"""Transforms from a decoded image to the model's input; one evaluation transform for all commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Transform = Callable[[Image.Image], Tensor]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a backbone expects of its input: stored with the model, shared by every verb."""
+    """How a backbone's input is prepared; stored with the model and used by every command."""
 
     image_size: int
     resize_to: int
@@ -30,7 +30,7 @@ class Preprocessing:
 
 
 def preprocessing_for(model_config: dict[str, Any], image_size: int, crop_ratio: float | None) -> Preprocessing:
-    """From a timm model's own data configuration; ``crop_ratio`` None: the backbone's."""
+    """From a timm model's data configuration; if ``crop_ratio`` is None, the backbone's is used."""
     ratio = crop_ratio or float(model_config.get("crop_pct", 0.875))
     return Preprocessing(
         image_size=image_size,
@@ -44,7 +44,7 @@ def preprocessing_for(model_config: dict[str, Any], image_size: int, crop_ratio:
 def evaluation_transform(preprocessing: Preprocessing) -> Transform:
     """Resize to a square, centre crop, normalise."""
     transform: Transform = v2.Compose(
-        [resize(preprocessing), v2.CenterCrop(preprocessing.image_size), *_tensor(preprocessing)]
+        [resize(preprocessing), v2.CenterCrop(preprocessing.image_size), *_to_tensor(preprocessing)]
     )
     return transform
 
@@ -52,7 +52,7 @@ def evaluation_transform(preprocessing: Preprocessing) -> Transform:
 def training_transform(
     preprocessing: Preprocessing, name: str = "paper", flip: bool = True, random_erasing: float = 0.0
 ) -> Transform:
-    """``paper``: resize to a square, random crop, flip; stronger ones add a policy or crop at random scales."""
+    """``paper``: resize to a square, random crop, flip; stronger ones add an augmentation policy or random scales."""
     size, mode = preprocessing.image_size, InterpolationMode(preprocessing.interpolation)
     if name == "none":
         steps: list[Any] = [resize(preprocessing), v2.CenterCrop(size)]
@@ -66,17 +66,17 @@ def training_transform(
     if policy is not None:
         steps.append(policy(interpolation=InterpolationMode.BILINEAR))
     erase = [v2.RandomErasing(random_erasing)] if random_erasing else []
-    transform: Transform = v2.Compose([*steps, *_tensor(preprocessing), *erase])
+    transform: Transform = v2.Compose([*steps, *_to_tensor(preprocessing), *erase])
     return transform
 
 
 def resize(preprocessing: Preprocessing) -> v2.Resize:
-    """How every transform but ``resized_crop`` begins, and what a cache holds; a second time it does nothing."""
+    """The first step of every transform but ``resized_crop``, and what the cache stores; idempotent."""
     side = preprocessing.resize_to
     return v2.Resize((side, side), interpolation=InterpolationMode(preprocessing.interpolation), antialias=True)
 
 
-def _tensor(preprocessing: Preprocessing) -> list[Any]:
+def _to_tensor(preprocessing: Preprocessing) -> list[Any]:
     return [
         v2.ToImage(),
         v2.ToDtype(torch.float32, scale=True),

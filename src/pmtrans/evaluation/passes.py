@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.data.cache import ImageCache
-from pmtrans.data.loader import image_batches, unreadable
+from pmtrans.data.loader import image_batches, unreadable_message
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.errors import TrainingError
 from pmtrans.model import Model
@@ -51,7 +51,7 @@ def run_pass(
     for images, reasons in image_batches(paths, preprocessing, batch_size, workers, cache):
         bad = next((reason for reason in reasons if reason is not None), None)
         if bad is not None:
-            raise TrainingError(unreadable(bad))
+            raise TrainingError(unreadable_message(bad))
         with autocast():
             features, logits = model.features_and_logits(images.to(device, non_blocking=True))
         features_MF[done : done + len(images)] = features

@@ -1,1 +1,1 @@
-"""Which images to label by hand, and what a few labels say about all."""
+"""Which target images to label, and the accuracy on the whole target from a few labels."""

@@ -1,10 +1,10 @@
-"""The target images whose labels would tell most: uncertain, unlike each other, of all predicted classes.
+"""Which target images to label: the most informative ones, and a random sample.
 
-The design is one that can be computed back to the whole target. Half of the images are CHOSEN by the rule
-below: they show where the model fails, and their accuracy is far below the target's. The other half is DRAWN
-by chance from all images that were not chosen. Each chosen image stands for itself (weight 1), each drawn one
-for (images - chosen) / drawn of them: the weighted mean is an unbiased estimate of the accuracy on the whole
-target (Horvitz and Thompson, 1952), and its interval comes from the drawn half alone (``accuracy.py``).
+Half of the images are CHOSEN by the rule below: uncertain, different from each other, from all predicted classes. They
+show where the model fails, and their accuracy is far below the target's. The other half is DRAWN at random from the
+remaining images. A chosen image has weight 1, a drawn one (images - chosen) / drawn: the weighted mean is an unbiased
+estimate of the accuracy on the whole target (Horvitz and Thompson, 1952), and its interval comes from the drawn half
+alone (``sampled_accuracy.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHOSEN, DRAWN = "chosen", "drawn"
 
 @dataclass(frozen=True)
 class Pick:
-    """One image to label: its place in the target, why it is here, and how many images it stands for."""
+    """One image to label: its position in the target, why it was picked, and how many images it represents."""
 
     index: int
     why: Literal["chosen", "drawn"]
@@ -39,22 +39,24 @@ def pick_images(evidence: Evidence, count: int, seed: int) -> list[Pick]:
         return [Pick(index, "chosen", 1.0) for index in range(images)]
     temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
     entropy_M = shannon((evidence.target_logits_MK.double() / temperature).softmax(1))
-    chosen = most_telling(entropy_M, evidence.target_predictions_M(), evidence.target_features_MD, count // 2)
-    rest = np.setdiff1d(np.arange(images), chosen)
-    drawn = np.random.default_rng(random_seed(seed, "label-these")).choice(rest, count - len(chosen), replace=False)
-    weight = len(rest) / len(drawn)
+    chosen = most_informative(entropy_M, evidence.target_predictions_M(), evidence.target_features_MD, count // 2)
+    remaining = np.setdiff1d(np.arange(images), chosen)
+    drawn = np.random.default_rng(random_seed(seed, "label-these")).choice(
+        remaining, count - len(chosen), replace=False
+    )
+    weight = len(remaining) / len(drawn)
     return [
         *(Pick(index, "chosen", 1.0) for index in chosen),
         *(Pick(int(index), "drawn", weight) for index in np.sort(drawn)),
     ]
 
 
-def most_telling(entropy_M: Tensor, predicted_M: Tensor, features_MD: Tensor, count: int) -> list[int]:
+def most_informative(entropy_M: Tensor, predicted_M: Tensor, features_MD: Tensor, count: int) -> list[int]:
     """Greedy: the predicted classes take turns, and each picks its image of greatest entropy x distance.
 
     The distance is the cosine distance to the nearest image picked so far, of any class (k-centre; Sener and
-    Savarese, ICLR 2018): two images that look the same to the model tell the same. The most uncertain class
-    goes first, so that few images go where they tell most.
+    Savarese, ICLR 2018): two images that look the same to the model are redundant. The most uncertain
+    class goes first, so that a few images are spent on it.
     """
     unit_MD = torch.nn.functional.normalize(features_MD.float(), dim=1)
     classes = predicted_M.unique().tolist()
@@ -67,7 +69,7 @@ def most_telling(entropy_M: Tensor, predicted_M: Tensor, features_MD: Tensor, co
             mine_M = free_M & (predicted_M == k)
             if len(picked) == count or not mine_M.any():
                 continue
-            score_M = (entropy_M + 1e-9) * (distance_M + 1e-9)  # an image like another is still better than none
+            score_M = (entropy_M + 1e-9) * (distance_M + 1e-9)  # a redundant image is still better than none
             index = int(score_M.masked_fill(~mine_M, -1.0).argmax())
             picked.append(index)
             free_M[index] = False

@@ -1,6 +1,6 @@
-"""What ``label-these`` writes: ``labels.csv`` to fill in, ``design.csv`` to compute with, ``index.html`` to look at.
+"""The files that ``label-these`` writes: ``labels.csv`` to fill in, ``design.csv`` and the page ``index.html``.
 
-The design lies in a file of its own, so that ``labels.csv`` is what people expect of it: a path and a label.
+The design has its own file, so that ``labels.csv`` has just two columns, path and label.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LABELS, PAGE = "labels.csv", "index.html"
 
 
 def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], classes: Sequence[str]) -> Path:
-    """All three files; labels that someone has filled in already are never overwritten."""
+    """Write all three files; an existing ``labels.csv`` is never overwritten."""
     if (folder / LABELS).exists():
         raise RunError(f"{one_line(folder / LABELS)!r} exists and may hold labels: choose another --out.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"--out {one_line(folder)!r} cannot be made: {error.strerror}.") from None
-    # Mixed by path: a person who labels should not know which images the model found hard.
+    # Sorted by path, so that the order does not tell which images the model is uncertain of.
     ordered = sorted(picks, key=lambda pick: os.path.abspath(paths[pick.index]))
     places = [os.path.abspath(paths[pick.index]) for pick in ordered]
     rows = [(place, pick.why, f"{pick.weight:.9g}") for place, pick in zip(places, ordered, strict=True)]

@@ -1,7 +1,7 @@
-"""HTML that needs no other file, nor a network; every name in it is escaped.
+"""Self-contained HTML pages: no other file, no network, all values escaped.
 
-A page forbids itself all requests and all scripts but its own, by a content security policy: should a name ever slip
-through the escaping, a browser still would not run it.
+A content security policy forbids all requests and all scripts but the page's own, so that a browser would not run a
+script in a name even if the escaping failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render_document(template: str, script: str, **values: Any) -> str:
-    """A template with the style sheet, one script and the policy that allows nothing else."""
+    """Render a template with the style sheet, one script, and a policy that allows no other script."""
     code = (_TEMPLATES / script).read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
     return environment().get_template(template).render(
@@ -35,7 +35,7 @@ def render_document(template: str, script: str, **values: Any) -> str:
 
 
 def environment() -> jinja2.Environment:
-    """Where all templates lie; what is written into them is escaped."""
+    """The Jinja environment of all templates, with autoescaping."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,

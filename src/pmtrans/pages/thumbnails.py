@@ -1,4 +1,4 @@
-"""Small pictures inside the page: single ones, and one sheet for the many that show on hover."""
+"""Thumbnails for pages: single ones, and one sprite sheet for those shown on hover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from pmtrans.data.image import load_image
 from pmtrans.errors import DataError
 
-MISSING = (226, 229, 234)  # a file that went away leaves a grey square
+MISSING = (226, 229, 234)  # grey, for a file that cannot be read
 
 
 def thumbnail(path: str, side: int) -> Image.Image:
@@ -35,7 +35,7 @@ def data_uri(image: Image.Image, quality: int = 82) -> str:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Many thumbnails in one picture; thumbnail ``i`` is at column ``i % columns``, row ``i // columns``."""
+    """Many thumbnails in one image; thumbnail ``i`` is at column ``i % columns``, row ``i // columns``."""
 
     uri: str
     side: int
@@ -44,7 +44,7 @@ class Sheet:
 
 
 def make_sheet(paths: Sequence[str], side: int = 48) -> Sheet:
-    """One picture loads and decodes faster than a thousand."""
+    """All thumbnails in one image, which loads faster than a thousand."""
     columns = max(1, math.ceil(math.sqrt(len(paths))))
     rows = max(1, math.ceil(len(paths) / columns))
     sheet = Image.new("RGB", (columns * side, rows * side), MISSING)

@@ -1,4 +1,4 @@
-"""``comparison.html``: several runs beside each other, in a table, in curves, and in the settings that differ."""
+"""``comparison.html``: several runs compared in a table, in curves, and by the settings that differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
-from pmtrans.report.drawing import look, new_axes, short
+from pmtrans.report.drawing import axis_label, new_axes, report_style
 from pmtrans.report.figures import draw_accuracy, draw_values
 from pmtrans.report.material import Line, Material, read_material
 from pmtrans.report.page import render_page
@@ -29,16 +29,16 @@ CURVES = {
     "score.class_ami": "Classes against clusters (ClassAMI)",
     "game.divergence": "Divergence of Theorem 1",
 }
-_WHERE = ("data.source", "data.target")  # shown in the table, by their last part
+_DOMAINS = ("data.source", "data.target")  # the table shows their last path component
 
 
 def write_comparison(runs: Sequence[Path], out: Path | None = None) -> Path:
-    """Compare runs, finished or not; written beside the first unless ``out`` says otherwise."""
+    """Compare runs, finished or not; written next to the first run unless ``out`` is given."""
     if len({run.resolve() for run in runs}) < len(runs):
-        raise RunError("A run is named twice: give each run to compare once.")
+        raise RunError("A run is named twice: give each run once.")
     materials = [read_material(run) for run in runs]
     names = _names(runs)
-    with look():
+    with report_style():
         sections = [_table(names, materials), _curves(names, materials), _settings(names, materials)]
         text = render_page(
             f"{len(runs)} runs compared", [section for section in sections if section], " · ".join(map(one_line, names))
@@ -49,11 +49,12 @@ def write_comparison(runs: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """Folder names, with their parents where two are the same."""
-    plain = [run.resolve().name for run in runs]
-    twice = {name for name, count in Counter(plain).items() if count > 1}
+    """Folder names, with the parent folder where two are equal."""
+    folders = [run.resolve().name for run in runs]
+    repeated = {name for name, count in Counter(folders).items() if count > 1}
     return [
-        f"{run.resolve().parent.name}/{name}" if name in twice else name for run, name in zip(runs, plain, strict=True)
+        f"{run.resolve().parent.name}/{name}" if name in repeated else name
+        for run, name in zip(runs, folders, strict=True)
     ]
 
 
@@ -66,7 +67,7 @@ def _table(names: Sequence[str], materials: Sequence[Material]) -> Section:
                 "name": one_line(name),
                 "method": material.method,
                 "backbone": material.config.backbone.name,
-                "task": " → ".join(Path(getattr(material.config.data, key[5:]) or "?").name for key in _WHERE),
+                "task": " → ".join(Path(getattr(material.config.data, key[5:]) or "?").name for key in _DOMAINS),
                 "seed": material.config.seed,
                 "summary": summary,
                 "minutes": summary.seconds / 60 if summary else None,
@@ -76,7 +77,7 @@ def _table(names: Sequence[str], materials: Sequence[Material]) -> Section:
 
 
 def _curves(names: Sequence[str], materials: Sequence[Material]) -> Section | None:
-    labels = [short(name, 24) for name in names]
+    labels = [axis_label(name, 24) for name in names]
     charts = []
     if any(line.get("oracle_accuracy") is not None for material in materials for line in material.metrics):
         figure, axes = new_axes()

@@ -1,4 +1,4 @@
-"""The look of all figures, and their way into a page: SVG whose ids are unique in the document."""
+"""The style of all figures, and their conversion to inline SVG with ids that are unique in the page."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ ElementTree.register_namespace("xlink", _LINK)
 
 
 @contextmanager
-def look() -> Iterator[None]:
-    """Figures made inside have the look of the report; nothing leaks into a caller's own figures."""
+def report_style() -> Iterator[None]:
+    """Figures made inside this context have the style of the report; others are not affected."""
     with matplotlib.rc_context(_STYLE):
         yield
 
 
 def new_axes(width: float = 4.6, height: float = 2.9) -> tuple[Figure, Axes]:
-    """A figure small enough that its letters can still be read on a phone."""
+    """A figure whose text is still legible on a phone."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
-def short(name: str, length: int = 18) -> str:
-    """A class name on an axis; ``$`` would begin a formula."""
+def axis_label(name: str, length: int = 18) -> str:
+    """A name for an axis: shortened, and with ``$`` escaped, which would begin a formula."""
     return one_line(name, length).replace("$", r"\$")
 
 
-def lay_out(figure: Figure) -> None:
-    """Place everything once: a figure is rendered several times, and the placing costs more than the drawing."""
+def freeze_layout(figure: Figure) -> None:
+    """Compute the layout once: a figure is rendered several times, and layout costs more than drawing."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -70,13 +70,13 @@ def lay_out(figure: Figure) -> None:
 def inline_svg(figure: Figure, name: str, title: str) -> Markup:
     """The figure as an ``<svg>`` element that scales with its column."""
     buffer = io.BytesIO()
-    lay_out(figure)
+    freeze_layout(figure)
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", dpi=130, metadata={"Date": None}, transparent=True)
     root = ElementTree.fromstring(buffer.getvalue())
     for parent in list(root.iter()):
         for child in list(parent):
-            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):  # its rules would hold for the whole page
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):  # its rules would apply to the whole page
                 parent.remove(child)
     for element in root.iter():
         for key, value in element.attrib.items():
@@ -114,7 +114,7 @@ def sparkline(values: list[float | None], width: int = 120, height: int = 26) ->
 
 
 def logarithmic(axes: Axes) -> None:
-    """A logarithmic y axis with plain numbers: its range is often less than a power of ten."""
+    """A logarithmic y axis with ordinary numbers as labels: its range is often less than a power of ten."""
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,8 +1,8 @@
-"""One plane for both domains under several models (t-SNE; van der Maaten and Hinton, JMLR 2008).
+"""A joint t-SNE of both domains under several models (van der Maaten and Hinton, JMLR 2008).
 
-Two models see the same image in two spaces whose axes have nothing in common. So that one embedding can hold both,
-each space is centred on its source images, scaled, and turned onto the first model's by the rotation that brings the
-source images closest together (orthogonal Procrustes). Rotations change no distance within a model.
+Two models see the same image in two spaces whose axes have nothing in common. For a joint embedding, each
+space is centred on its source images, scaled, and rotated to the first model's by the rotation that brings the source
+images closest together (orthogonal Procrustes). Rotations change no distance within a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures of a run: each takes data and draws on axes, so that reports and papers can arrange them as they like.
+"""Figures of a run: each function draws data on given axes, so that reports and papers can arrange them freely.
 
 ``metrics`` are the lines of ``metrics.jsonl``.
 """
@@ -57,7 +57,7 @@ def draw_beta_density(axes: Axes, metrics: Sequence[dict[str, Any]], curves: int
 
 def draw_beta_plane(axes: Axes, metrics: Sequence[dict[str, Any]]) -> None:
     """The path of (b, g): what player P does to the game; the dashed line is the symmetric Beta."""
-    states = thinned([(m["beta_b"], m["beta_g"]) for m in metrics if m.get("beta_b") and "event" not in m])
+    states = downsampled([(m["beta_b"], m["beta_g"]) for m in metrics if m.get("beta_b") and "event" not in m])
     if not states:
         return
     b, g = (np.array(values) for values in zip(*states, strict=True))
@@ -82,7 +82,7 @@ def draw_label_weights(axes: Axes, metrics: Sequence[dict[str, Any]]) -> None:
     ]
     if not seen:
         return
-    step, mean, spread = (np.array(values) for values in zip(*thinned(seen), strict=True))
+    step, mean, spread = (np.array(values) for values in zip(*downsampled(seen), strict=True))
     axes.fill_between(step, mean - spread, mean + spread, alpha=0.2, linewidth=0)
     axes.plot(step, mean, linewidth=1.2)
     axes.axhline(0.5, color="0.75", linestyle="--", linewidth=1, zorder=0)
@@ -102,7 +102,7 @@ def draw_values(
         seen = [(m["step"], factor * m[name]) for m in metrics if isinstance(m.get(name), int | float)]
         if seen:
             axes.plot(
-                *zip(*thinned(seen), strict=True), marker="." if len(seen) < 60 else "", label=label, linewidth=1.2
+                *zip(*downsampled(seen), strict=True), marker="." if len(seen) < 60 else "", label=label, linewidth=1.2
             )
     axes.set(xlabel="step", ylabel=unit, title=title)
     if len(names) > 1:
@@ -119,14 +119,14 @@ def draw_accuracy(axes: Axes, runs: Mapping[str, Sequence[dict[str, Any]]]) -> N
     axes.legend(fontsize=8)
 
 
-def thinned(points: Sequence[tuple[float, ...]], most: int = 400) -> list[tuple[float, ...]]:
-    """At most ``most`` points, each the mean of its neighbours: a page of a long run stays light."""
-    if len(points) <= most:
+def downsampled(points: Sequence[tuple[float, ...]], max_points: int = 400) -> list[tuple[float, ...]]:
+    """At most ``max_points`` points, each the mean of its neighbours, so that a long run gives a small page."""
+    if len(points) <= max_points:
         return list(points)
-    return [tuple(np.mean(part, axis=0).tolist()) for part in np.array_split(np.array(points, dtype=float), most)]
+    return [tuple(np.mean(part, axis=0).tolist()) for part in np.array_split(np.array(points, dtype=float), max_points)]
 
 
 def _curve(axes: Axes, metrics: Sequence[dict[str, Any]], name: str, label: str) -> None:
     points = [(m["step"], m[name]) for m in metrics if isinstance(m.get(name), float) and "event" not in m]
     if points:
-        axes.plot(*zip(*thinned(points), strict=True), label=label, linewidth=1.2)
+        axes.plot(*zip(*downsampled(points), strict=True), label=label, linewidth=1.2)

@@ -1,4 +1,4 @@
-"""Everything a report is made of, read from a run folder: what the run does not have is None or empty."""
+"""The contents of a run folder that a report needs; what the run does not have is None or empty."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Material:
-    """A run as it lies on the disk. ``evidence`` of an unfinished run is that of its newest candidate."""
+    """A run on disk. For an unfinished run, ``evidence`` is that of its newest candidate."""
 
     folder: Path
     config: Config
@@ -39,7 +39,7 @@ class Material:
     baseline_evidence: Evidence | None
     data: Data | None
     environment: dict[str, str]
-    warnings: tuple[str, ...]  # of the data, and of what could not be read
+    warnings: tuple[str, ...]  # about the data, and about files that could not be read
 
     @property
     def name(self) -> str:
@@ -51,14 +51,14 @@ class Material:
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """Names as they may be shown: no control characters, no end of line."""
+        """Class names for display: no control characters, no line breaks."""
         path = RunFolder(self.folder).classes
         names = read_json(path) if path.is_file() else (self.data.source.classes if self.data else [])
         return tuple(one_line(name, 300) for name in names)
 
     @property
     def steps(self) -> int | None:
-        """Steps of the whole training."""
+        """Total number of training steps."""
         if self.data is None:
             return None
         train, source, target = self.config.train, len(self.data.source), len(self.data.target.domain)
@@ -70,7 +70,7 @@ class Material:
 
     @cached_property
     def target_labels(self) -> dict[int, int]:
-        """Place in the target -> class, where labels exist: for show, they chose nothing."""
+        """Position in the target -> class, where labels exist; for display only, not used for selection."""
         if self.data is None or self.data.target.labelled is None:
             return {}
         place = {path: index for index, path in enumerate(self.data.target.domain.paths)}
@@ -79,18 +79,18 @@ class Material:
 
     @cached_property
     def model(self) -> TrainedModel | None:
-        return _model(self.folder / "model")
+        return _model(RunFolder(self.folder).model)
 
     @cached_property
     def baseline_model(self) -> TrainedModel | None:
-        return _model(self.folder / "baseline" / "model")
+        return _model(RunFolder(RunFolder(self.folder).baseline).model)
 
 
 def read_material(folder: Path) -> Material:
-    """Read a run folder, finished or not; only a folder that is no run is an error."""
+    """Read a run folder, finished or not; raises only if it is not a run folder."""
     run = RunFolder(folder)
     if not run.config.is_file():
-        raise RunError(f"{one_line(folder)!r} is no run folder: config.yaml is missing.")
+        raise RunError(f"{one_line(folder)!r} is not a run folder: config.yaml is missing.")
     config = load_config(run.config)
     warnings: list[str] = []
     evidence = _evidence(folder, warnings)
@@ -101,16 +101,16 @@ def read_material(folder: Path) -> Material:
         now = len(data.holdout), len(data.target.domain)
         if then != now:
             warnings.append(
-                f"There are {now[0]} held-out and {now[1]} target images now, there were {then[0]} and {then[1]} "
-                "then: none are shown."
+                f"The run had {then[0]} held-out and {then[1]} target images, now there are {now[0]} and {now[1]}: "
+                "none are shown."
             )
             data = None
     environment = folder / "environment.json"
     return Material(
         folder=folder,
         config=config,
-        metrics=read_metrics(folder / "metrics.jsonl"),
-        baseline_metrics=read_metrics(run.baseline / "metrics.jsonl"),
+        metrics=read_metrics(run.metrics),
+        baseline_metrics=read_metrics(RunFolder(run.baseline).metrics),
         summary=read_summary(run.summary) if run.summary.is_file() else None,
         evidence=evidence,
         baseline_evidence=baseline if evidence is None or _same_images(evidence, baseline) else None,
@@ -120,27 +120,27 @@ def read_material(folder: Path) -> Material:
     )
 
 
-class _Listener(Reporter):
-    """Keeps what reading the data warned of."""
+class _WarningCollector(Reporter):
+    """Collects the warnings of reading the data."""
 
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, warnings: list[str]) -> None:
         super().__init__(quiet=True)
-        self.heard = heard
+        self.warnings = warnings
 
     def warn(self, text: str) -> None:
-        self.heard.append(text)
+        self.warnings.append(text)
 
 
 def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
-    """The images of the run, if they are still what it was trained on."""
+    """The data of the run, or None if they have changed since training."""
     try:
-        decode = config.data.on_bad_image == "skip"  # otherwise training itself has shown that all can be read
-        data = read_data(config, _Listener(warnings), decode=decode)
+        decode = config.data.on_bad_image == "skip"  # otherwise training has already checked that all can be read
+        data = read_data(config, _WarningCollector(warnings), decode=decode)
     except UserError as error:
         warnings.append(f"The images of this run cannot be read, so none are shown: {one_line(error)}")
         return None
-    known = run.data
-    if known.is_file() and read_json(known) != fingerprint(data.source, data.target.domain):
+    recorded = run.data
+    if recorded.is_file() and read_json(recorded) != fingerprint(data.source, data.target.domain):
         warnings.append("The images have changed since this run was trained, so none are shown.")
         return None
     warnings += data.target.warnings
@@ -148,7 +148,7 @@ def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
 
 
 def _evidence(folder: Path, warnings: list[str]) -> Evidence | None:
-    candidates = sorted(folder.glob("candidates/step-*/evidence.safetensors"))
+    candidates = sorted(RunFolder(folder).candidates.glob("step-*/evidence.safetensors"))
     path = folder / "evidence.safetensors"
     path = path if path.is_file() or not candidates else candidates[-1]
     try:

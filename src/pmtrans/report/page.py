@@ -1,8 +1,4 @@
-"""``report.html``: one file that needs no other, nor a network; every name in it is escaped.
-
-The page forbids itself all requests and all scripts but its own, by a content security policy: should a name ever
-slip through the escaping, a browser still would not run it.
-"""
+"""``report.html``: the report of one run as a single, self-contained page."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from markupsafe import Markup
 
 from pmtrans.files import write_text
 from pmtrans.pages.document import environment, render_document
-from pmtrans.report.drawing import inline_svg, look
+from pmtrans.report.drawing import inline_svg, report_style
 from pmtrans.report.material import Material, read_material
 from pmtrans.report.run_figures import save_figure
 from pmtrans.report.section import Chart, Section
@@ -32,15 +28,15 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 
 
 def render_report(material: Material) -> tuple[str, list[Chart]]:
-    """The page of one run, and the figures that belong beside it."""
-    with look():
+    """The page of one run, and its figures."""
+    with report_style():
         sections = [section for make in SECTIONS if (section := make(material)) is not None]
         text = render_page(material.name, sections, _subtitle(material))
     return text, [chart for section in sections for chart in section.charts]
 
 
 def render_page(title: str, sections: Iterable[Section], subtitle: str = "") -> str:
-    """Sections as a whole document."""
+    """A complete HTML document from sections."""
     rendered = [(section, _render(section)) for section in sections]
     return render_document("page.html", title=title, subtitle=subtitle, sections=rendered, script="page.js")
 
@@ -49,7 +45,7 @@ def _render(section: Section) -> Markup:
     charts = [
         {"svg": inline_svg(chart.figure, chart.name, chart.title), "title": chart.title, "wide": chart.wide}
         for chart in section.charts
-        if chart.shown
+        if chart.inline
     ]
     template = environment().get_template(section.template)
     return Markup(template.render(**section.values, lead=section.lead, charts=charts))

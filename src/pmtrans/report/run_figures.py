@@ -15,16 +15,18 @@ from pmtrans.data.sampling import Stream
 from pmtrans.data.transforms import Preprocessing, evaluation_transform
 from pmtrans.files import write_atomically
 from pmtrans.mixing import MIXINGS, LearnableBeta
-from pmtrans.report.drawing import lay_out
+from pmtrans.report.drawing import freeze_layout
 from pmtrans.report.figures import draw_accuracy, draw_beta_density, draw_beta_path, draw_losses
 from pmtrans.report.image_figures import draw_mixed
+from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
 
 
 def write_figures(run: Path, mixed: Figure | None = None) -> list[Path]:
     """PNG and SVG files in ``run/figures``."""
-    metrics = read_metrics(run / "metrics.jsonl")
-    trainings = {"source only": read_metrics(run / "baseline" / "metrics.jsonl"), "adapted": metrics}
+    folder = RunFolder(run)
+    metrics = read_metrics(folder.metrics)
+    trainings = {"source only": read_metrics(RunFolder(folder.baseline).metrics), "adapted": metrics}
     losses, beta, accuracy = (Figure(figsize=(6, 4), layout="constrained") for _ in range(3))
     draw_losses(losses.subplots(), metrics)
     path_axes, density_axes = beta.subplots(1, 2)
@@ -39,7 +41,7 @@ def write_figures(run: Path, mixed: Figure | None = None) -> list[Path]:
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """The same figure as PNG and as SVG; its layout is computed once."""
     FigureCanvasAgg(figure)
-    lay_out(figure)
+    freeze_layout(figure)
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in paths:
         write_atomically(path, lambda temporary, kind=path.suffix[1:]: figure.savefig(temporary, format=kind, dpi=120))  # type: ignore[misc]
@@ -56,12 +58,14 @@ def mixed_figure(
     pairs: int = 4,
     seed: int = 0,
 ) -> Figure:
-    """Some pairs of the data, mixed in pixels with ratios from the run's Beta: what PatchMix does to tokens."""
+    """Example pairs, mixed in pixels as PatchMix mixes tokens, with ratios from the run's Beta."""
     torch.manual_seed(seed)
     low = min(concentrations) / 2
     ratio = MIXINGS[mixing](LearnableBeta(concentrations, low, 2 * max(concentrations)), grid).ratios(pairs).detach()
     images = [
-        np.stack([shown_image(paths[Stream(seed, name, len(paths)).at(n).index], preprocessing) for n in range(pairs)])
+        np.stack(
+            [denormalised_image(paths[Stream(seed, name, len(paths)).at(n).index], preprocessing) for n in range(pairs)]
+        )
         for name, paths in (("source", source), ("target", target))
     ]
     figure = Figure(figsize=(6, 1.5 * pairs), layout="constrained")
@@ -69,8 +73,8 @@ def mixed_figure(
     return figure
 
 
-def shown_image(path: str, preprocessing: Preprocessing) -> NDArray[np.floating]:
-    """An image as the model sees it, back in [0, 1]."""
+def denormalised_image(path: str, preprocessing: Preprocessing) -> NDArray[np.floating]:
+    """An image after the evaluation transform, mapped back to [0, 1]."""
     tensor = evaluation_transform(preprocessing)(load_image(path, at_least=preprocessing.resize_to))
     mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
     return (tensor * std + mean).clamp(0, 1).permute(1, 2, 0).numpy()

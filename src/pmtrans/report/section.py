@@ -1,4 +1,4 @@
-"""What a section hands to the page: a template's values and charts, no markup."""
+"""A section of the report: values and charts for a template, no markup."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pmtrans.report.material import Material
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure: inline in the page, and a PNG and an SVG file of this ``name``."""
+    """A figure, shown in the page and saved as PNG and SVG under ``name``."""
 
     name: str
     figure: Figure
     title: str
     wide: bool = False
-    shown: bool = True  # False: a file only, as the page has a livelier form of it
+    inline: bool = True  # False: only a file, as the page has an interactive version
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,4 @@ class Section:
     charts: tuple[Chart, ...] = ()
 
 
-SectionMaker = Callable[[Material], "Section | None"]  # None: the run has nothing to show there
+SectionMaker = Callable[[Material], "Section | None"]  # None: the run has nothing to show in this section

@@ -11,7 +11,7 @@ import pytest
 
 from hostile_images import Hostile, make_hostile_folder, noise
 from pmtrans.data.checking.check import THUMBNAIL_FEATURES, check_domains
-from pmtrans.data.checking.readable import Unreadable, fast_check, keep_readable
+from pmtrans.data.checking.readable import UnreadableFile, fast_check, keep_readable
 from pmtrans.data.reading.read import Target, read_source, read_target
 from pmtrans.errors import DataError
 
@@ -48,7 +48,7 @@ def test_both_checks_list_every_bad_file_and_nothing_else(hostile: tuple[Path, H
     report = check_domains(source, target)
     assert {bad.path for bad in report.source.unreadable} == set(made.bad)
     assert report.target.unreadable == ()
-    assert not report.is_readable
+    assert not report.all_readable
     bad, _ = fast_check(source, target)
     assert [one.path for one in bad] == sorted(made.bad)
     assert {one.path: one.reason for one in bad} == {one.path: one.reason for one in report.source.unreadable}
@@ -70,14 +70,14 @@ def test_skipping_keeps_the_order_of_the_others(hostile: tuple[Path, Hostile]) -
 def test_a_domain_without_one_readable_image_is_refused(tmp_path: Path) -> None:
     source = read_source(clean(tmp_path / "s", 0, per_class=1))
     with pytest.raises(DataError, match="none of its 2 images can be read"):
-        keep_readable(source, [Unreadable(path, "broken") for path in source.paths])
+        keep_readable(source, [UnreadableFile(path, "broken") for path in source.paths])
 
 
 def test_clean_domains_are_counted_measured_and_compared(tmp_path: Path) -> None:
     source = read_source(clean(tmp_path / "s", 0))
     target = read_target(clean(tmp_path / "t", 2000, classes=("bike", "sofa")), source.classes)
     report = check_domains(source, target)
-    assert report.is_readable
+    assert report.all_readable
     assert report.source.classes == {"bike": 12, "mug": 12}
     assert report.target.classes == {"bike": 12, "mug": 0, "sofa": 12}
     assert (report.source.images, report.target.images) == (24, 24)
@@ -110,7 +110,7 @@ def test_an_unlabelled_target_that_seems_to_miss_a_class_is_warned_of(tmp_path: 
         return np.array([[0.1, 1.0] if "/mug/" in path else [1.0, 0.1] for path in paths])
 
     report = check_domains(source, target, features=all_like_bikes)
-    assert report.warnings == ("target seems to have no image of 1 source classes, by its features: mug",)
+    assert report.warnings == ("target seems to have no images of 1 source classes, by its features: mug",)
 
 
 def test_leaks_small_classes_and_double_labels_are_warned_of(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_leaks_small_classes_and_double_labels_are_warned_of(tmp_path: Path) -> 
     assert "fewer than 10 images of 1 classes: bike (9)" in small
     assert leak.startswith("leak: 1 target images are in the source too")
     assert "leak.png" in leak
-    assert "1 pictures carry more than one label" in labels
+    assert "1 images have more than one label" in labels
     assert "bike and mug" in labels
 
 

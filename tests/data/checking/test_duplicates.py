@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from hostile_images import noise
-from pmtrans.data.checking.duplicates import MAX_BITS, MIN_CORRELATION, Twins, find_twins, groups, near_pairs
+from pmtrans.data.checking.duplicates import MAX_BITS, MIN_CORRELATION, Duplicates, find_duplicates, groups, near_pairs
 from pmtrans.data.checking.facts import Facts, image_facts, perceptual_hash
 
 
@@ -113,9 +113,9 @@ def test_equal_and_near_copies_are_found_within_and_across(tmp_path: Path) -> No
             "c.png": picture(2),
         },
     )
-    equal, near = find_twins(*source, *target)
+    equal, near = find_duplicates(*source, *target)
 
-    def names(found: Twins) -> list[list[tuple[str, ...]]]:
+    def names(found: Duplicates) -> list[list[tuple[str, ...]]]:
         kinds = (found.within_source, found.within_target, found.across)
         return [[tuple(str(Path(p).relative_to(tmp_path)) for p in group) for group in kind] for kind in kinds]
 
@@ -128,4 +128,4 @@ def test_equal_and_near_copies_are_found_within_and_across(tmp_path: Path) -> No
 
 
 def test_no_images_have_no_twins() -> None:
-    assert find_twins([], [], [], []) == (Twins((), (), ()), Twins((), (), ()))
+    assert find_duplicates([], [], [], []) == (Duplicates((), (), ()), Duplicates((), (), ()))

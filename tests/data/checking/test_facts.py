@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from hostile_images import noise
-from pmtrans.data.checking.facts import image_facts, odd_shapes, summarise
+from pmtrans.data.checking.facts import image_facts, shape_warnings, summarise
 
 
 def test_size_colour_contrast_and_sharpness(tmp_path: Path) -> None:
@@ -41,10 +41,10 @@ def test_pixels_decide_equality_not_the_file_format_and_shape_counts(tmp_path: P
     digests = {}
     for name in ("a.png", "a.bmp", "a.tif"):
         image.save(tmp_path / name)
-        digests[name] = image_facts(str(tmp_path / name)).pixels
+        digests[name] = image_facts(str(tmp_path / name)).pixel_digest
     assert len(set(digests.values())) == 1
     Image.frombytes("RGB", (10, 12), image.tobytes()).save(tmp_path / "other.png")
-    assert image_facts(str(tmp_path / "other.png")).pixels != digests["a.png"]
+    assert image_facts(str(tmp_path / "other.png")).pixel_digest != digests["a.png"]
 
 
 def test_statistics_and_warnings_of_odd_shapes(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_statistics_and_warnings_of_odd_shapes(tmp_path: Path) -> None:
     assert statistics is not None
     assert (statistics.width.min, statistics.width.median, statistics.width.max) == (20, 100, 500)
     assert (statistics.aspect_ratio.min, statistics.aspect_ratio.max) == (0.25, 5)
-    tiny, long = odd_shapes("source", paths, found)
+    tiny, long = shape_warnings("source", paths, found)
     assert tiny.startswith("source: 1 images")
     assert "b.png" in tiny
     assert "c.png" in long

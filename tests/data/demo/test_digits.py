@@ -119,6 +119,6 @@ def test_a_folder_with_anything_else_in_it_is_refused_and_left_alone(tmp_path: P
         if change == "changed image":
             Image.new("L", (8, 8)).save(next((folder / "source" / "7").iterdir()))
     before = contents(tmp_path)
-    with pytest.raises(DataError, match="holds something else"):
+    with pytest.raises(DataError, match="holds other files"):
         write_digits(folder)
     assert contents(tmp_path) == before, "nothing changed, no temporary folder stays behind"

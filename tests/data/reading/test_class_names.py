@@ -14,7 +14,7 @@ from pmtrans.errors import DataError
 def test_exact_names_match_in_any_order() -> None:
     match = match_classes(["mug", "bike"], ["bike", "lamp", "mug"])
     assert match.index == {"mug": 2, "bike": 0}
-    assert not match.forgiven
+    assert not match.inexact
     assert not match.unknown
 
 
@@ -22,7 +22,7 @@ def test_exact_names_match_in_any_order() -> None:
 def test_case_and_separators_are_forgiven_and_told(found: str) -> None:
     match = match_classes([found], ["back_pack", "bike"])
     assert match.index == {found: 0}
-    assert match.forgiven == {found: "back_pack"}
+    assert match.inexact == {found: "back_pack"}
 
 
 def test_leading_zeros_are_forgiven() -> None:

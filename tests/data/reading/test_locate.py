@@ -62,7 +62,7 @@ def test_a_missing_file_stays_in_its_folder_to_be_reported(copy: Path) -> None:
     assert locate(names, Path("list.txt"), copy)[0] == str(copy / NAMES[0])
 
 
-@pytest.mark.parametrize(("root", "hint"), [(None, "by root"), ("empty", "below the root")])
+@pytest.mark.parametrize(("root", "hint"), [(None, "set root"), ("empty", "below the root")])
 def test_a_list_of_nothing_that_exists_is_refused(tmp_path: Path, root: str | None, hint: str) -> None:
     with pytest.raises(DataError, match=hint):
         locate(["/home/x/1.jpg"], tmp_path / "list.txt", root and tmp_path / root)

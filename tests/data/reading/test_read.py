@@ -79,9 +79,9 @@ def test_a_classes_file_names_folders_that_are_ids(tmp_path: Path) -> None:
 
 def test_a_label_beyond_the_classes_file_is_reported_with_its_line(office: Path) -> None:
     (office / "list.txt").write_text("mug/a.jpg 0\nmug/b.jpg 3\n")
-    with pytest.raises(MalformedLines, match="line 2: '3' is no class"):
+    with pytest.raises(MalformedLines, match="line 2: '3' is not in the classes file"):
         read_source(office / "list.txt", classes=CLASSES)
-    with pytest.raises(MalformedLines, match=r"line 2: '3' is no id .*0 to 2"):
+    with pytest.raises(MalformedLines, match=r"line 2: '3' is not an id .*0 to 2"):
         read_target(office / "list.txt", CLASSES, classes=CLASSES)
 
 
@@ -94,11 +94,11 @@ def test_ids_in_one_folder_stay_ids_and_are_sorted_by_number(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["a.jpg", "b.jpg"], "a folder per class"),
+        (["a.jpg", "b.jpg"], "one folder per class"),
         (["mug/a.jpg"], "only one class, 'mug'"),
-        (["mug/a.jpg", "bike/b.jpg", "stray.jpg"], r"1 images lie beside the class folders.*stray\.jpg"),
+        (["mug/a.jpg", "bike/b.jpg", "stray.jpg"], r"1 images are outside the class folders.*stray\.jpg"),
         (["readme.txt"], "no image"),
-        (["train/mug/a.jpg", "test/bike/b.jpg"], "hold the class folders: point at one"),
+        (["train/mug/a.jpg", "test/bike/b.jpg"], "contain class folders: give one"),
         (["amazon/mug/a.jpg", "amazon/bike/b.jpg", "dslr/mug/a.jpg", "dslr/bike/b.jpg"], "amazon, dslr"),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_is_not_there_or_of_no_known_kind_is_refused(tmp_path: Path) -> Non
     with pytest.raises(DataError, match="no such folder or file"):
         read_source(tmp_path / "none")
     (tmp_path / "data.xlsx").touch()
-    with pytest.raises(DataError, match=r"neither a folder nor a list or table.*\.csv"):
+    with pytest.raises(DataError, match=r"not a folder, list or table.*\.csv"):
         read_target(tmp_path / "data.xlsx", CLASSES)
     (tmp_path / "empty.txt").touch()
     with pytest.raises(DataError, match="no image in this file"):
@@ -166,7 +166,7 @@ def test_classes_that_one_domain_lacks_are_warnings(tmp_path: Path) -> None:
     assert target.unknown_classes == (("sofa", 2),)
     unknown, missing, unlabelled = target.warnings
     assert "2 images of 1 classes unknown to the source (sofa)" in unknown
-    assert "no image of 2 source classes: bike, lamp" in missing
+    assert "no images of 2 source classes: bike, lamp" in missing
     assert "1 images without a label" in unlabelled
 
 

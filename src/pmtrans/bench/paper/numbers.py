@@ -21,7 +21,7 @@ AVERAGE = "average"
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One line of a table (on DomainNet: one matrix)."""
 
     method: str  # as this package names it where it has the method, else as the paper does
@@ -55,7 +55,7 @@ class Table:
     kind: Literal["comparison", "ablation"]
     task: str | None  # VisDA-2017: the one task whose classes the columns are
     tasks: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PaperRow, ...]
     remarks: tuple[str, ...]  # where text or marks of the paper disagree with its numbers
 
     @property
@@ -98,7 +98,7 @@ def table(name: str) -> Table:
     )
 
 
-def paper_row(name: str, method: str, backbone: str) -> Row | None:
+def paper_row(name: str, method: str, backbone: str) -> PaperRow | None:
     """The line of table ``name`` for a method (or an ablation's variant) on a backbone's family.
 
     ``backbone`` may be a timm name: only its family counts, and the paper used the base size of each.
@@ -132,14 +132,14 @@ def family(backbone: str) -> str:
     return simplify(re.split(r"[_.]", backbone)[0])
 
 
-def _row(entry: Mapping[str, Any], tasks: tuple[str, ...], erratum: Mapping[str, Any] | None) -> Row:
+def _row(entry: Mapping[str, Any], tasks: tuple[str, ...], erratum: Mapping[str, Any] | None) -> PaperRow:
     method, backbone, variant = entry["method"], entry["backbone"], entry.get("variant")
     cells = entry["cells"]
     if not isinstance(cells, dict):
         cells = dict(zip(tasks, cells, strict=True))
     citations = _read("citations.yaml")
     citation = citations["backbones"].get(backbone) if method == "source_only" else citations["methods"].get(method)
-    return Row(
+    return PaperRow(
         method=method,
         backbone=backbone,
         printed=entry.get("printed") or entry["variant"],

@@ -1,1 +1,1 @@
-"""What is wrong with two domains, before the first step."""
+"""Checks of two domains before training."""

@@ -1,7 +1,4 @@
-"""What one decoded image tells about itself: size, colour, sharpness, and its fingerprints.
-
-A domain in a few numbers: sizes, shapes, colour and sharpness of its images.
-"""
+"""Measurements of single images (size, colour, sharpness, hashes) and their statistics over a domain."""
 
 from __future__ import annotations
 
@@ -16,28 +13,54 @@ from PIL import Image, ImageStat
 from pmtrans.data.image import load_image
 from pmtrans.errors import one_line
 
-THUMBNAIL = 16
-_VIEW = 256  # shorter side at which sharpness is measured: about what a network gets to see
-_HASH, _GRID = 8, 32
+THUMBNAIL = 16  # side of the colour thumbnail
+SMALL_SIDE = 32  # pixels: a shorter side below this gives a warning
+LONG_ASPECT = 4.0  # an aspect ratio above this gives a warning
+_VIEW = 256  # shorter side at which sharpness is measured: about the input size of a network
+_HASH, _GRID = 8, 32  # perceptual hash: frequencies kept and side of the grey image, per axis
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Measurements of one image. ``pixels`` is a digest of the decoded image, equal for equal pictures
-    whatever the file format; ``perceptual`` is a 64-bit hash, close for pictures that look alike."""
+    """Measurements of one image.
+
+    ``pixel_digest`` is a digest of the decoded image, independent of the file format; ``perceptual_hash`` has 64 bits,
+    few of which differ between images that look alike.
+    """
 
     width: int
     height: int
-    pixels: bytes
-    perceptual: int
+    pixel_digest: bytes
+    perceptual_hash: int
     thumbnail: NDArray[np.uint8]  # THUMBNAIL x THUMBNAIL x 3
     colour: tuple[float, float, float]
     contrast: float
     sharpness: float
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Minimum, median and maximum of a measurement."""
+
+    min: float
+    median: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Measurements over the readable images of a domain. Colours are 0 to 255."""
+
+    width: Spread
+    height: Spread
+    aspect_ratio: Spread  # width / height
+    colour: tuple[float, float, float]  # mean red, green, blue
+    contrast: Spread  # standard deviation of the grey levels
+    sharpness: Spread  # variance of the Laplacian, at a shorter side of at most 256
+
+
 def image_facts(path: str) -> Facts:
-    """The facts of the image at ``path``, decoded in full; raises ``UnreadableImage``."""
+    """Decode the image at ``path`` in full and measure it; raises ``UnreadableImage``."""
     image = load_image(path)
     view = _view(image)
     grey = view.convert("L")
@@ -46,8 +69,8 @@ def image_facts(path: str) -> Facts:
     return Facts(
         width=image.width,
         height=image.height,
-        pixels=digest.digest(),
-        perceptual=perceptual_hash(grey),
+        pixel_digest=digest.digest(),
+        perceptual_hash=perceptual_hash(grey),
         thumbnail=np.asarray(view.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)),
         colour=(red, green, blue),
         contrast=ImageStat.Stat(grey).stddev[0],
@@ -56,11 +79,42 @@ def image_facts(path: str) -> Facts:
 
 
 def perceptual_hash(image: Image.Image) -> int:
-    """pHash: the signs, against their median, of the 8x8 lowest cosine frequencies of the grey image."""
+    """pHash: whether each of the 8x8 lowest DCT frequencies of the grey image is above their median."""
     small = image.convert("L").resize((_GRID, _GRID), Image.Resampling.BOX)
     frequencies = (_COSINES @ np.asarray(small, dtype=np.float32) @ _COSINES.T).ravel()
-    bits = frequencies > np.median(frequencies[1:])  # the first is the brightness alone
+    bits = frequencies > np.median(frequencies[1:])  # without the first, which is the mean brightness
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+def summarise(facts: Sequence[Facts]) -> Statistics | None:
+    """The statistics of a domain, or None if no image could be decoded."""
+    if not facts:
+        return None
+    red, green, blue = np.mean([fact.colour for fact in facts], axis=0).tolist()
+    return Statistics(
+        width=_spread(facts, lambda fact: fact.width),
+        height=_spread(facts, lambda fact: fact.height),
+        aspect_ratio=_spread(facts, lambda fact: fact.width / fact.height),
+        colour=(red, green, blue),
+        contrast=_spread(facts, lambda fact: fact.contrast),
+        sharpness=_spread(facts, lambda fact: fact.sharpness),
+    )
+
+
+def shape_warnings(name: str, paths: Sequence[str], facts: Sequence[Facts]) -> tuple[str, ...]:
+    """Warnings about tiny or very elongated images, of which a square crop shows little."""
+    warnings = []
+    tiny = [path for path, fact in zip(paths, facts, strict=True) if _shorter(fact) < SMALL_SIDE]
+    if tiny:
+        warnings.append(
+            f"{name}: {len(tiny)} images have a side under {SMALL_SIDE} pixels, such as {one_line(tiny[0])}"
+        )
+    long = [path for path, fact in zip(paths, facts, strict=True) if _aspect(fact) > LONG_ASPECT]
+    if long:
+        warnings.append(
+            f"{name}: {len(long)} images are over {LONG_ASPECT:.0f} times as long as wide, such as {one_line(long[0])}"
+        )
+    return tuple(warnings)
 
 
 def _cosines() -> NDArray[np.float32]:
@@ -89,60 +143,9 @@ def _sharpness(grey: NDArray[np.int16]) -> float:
     return float(np.dot(laplacian, laplacian) / len(laplacian) - laplacian.mean() ** 2)
 
 
-SMALL_SIDE = 32
-LONG_ASPECT = 4.0
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The least, the middle and the greatest of a measurement."""
-
-    min: float
-    median: float
-    max: float
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Measurements over the readable images of a domain. Colours are 0 to 255."""
-
-    width: Spread
-    height: Spread
-    aspect_ratio: Spread  # width / height
-    colour: tuple[float, float, float]  # mean red, green, blue
-    contrast: Spread  # standard deviation of the grey levels
-    sharpness: Spread  # variance of the Laplacian, at a shorter side of at most 256
-
-
-def summarise(facts: Sequence[Facts]) -> Statistics | None:
-    """The statistics of a domain, or None when no image of it could be read."""
-    if not facts:
-        return None
-    red, green, blue = np.mean([fact.colour for fact in facts], axis=0).tolist()
-    return Statistics(
-        width=_spread(facts, lambda fact: fact.width),
-        height=_spread(facts, lambda fact: fact.height),
-        aspect_ratio=_spread(facts, lambda fact: fact.width / fact.height),
-        colour=(red, green, blue),
-        contrast=_spread(facts, lambda fact: fact.contrast),
-        sharpness=_spread(facts, lambda fact: fact.sharpness),
-    )
-
-
-def odd_shapes(name: str, paths: Sequence[str], facts: Sequence[Facts]) -> tuple[str, ...]:
-    """Warnings of images that are tiny or very long, which a square crop hardly shows."""
-    warnings = []
-    tiny = [path for path, fact in zip(paths, facts, strict=True) if _shorter(fact) < SMALL_SIDE]
-    if tiny:
-        warnings.append(
-            f"{name}: {len(tiny)} images have a side under {SMALL_SIDE} pixels, such as {one_line(tiny[0])}"
-        )
-    long = [path for path, fact in zip(paths, facts, strict=True) if _aspect(fact) > LONG_ASPECT]
-    if long:
-        warnings.append(
-            f"{name}: {len(long)} images are over {LONG_ASPECT:.0f} times as long as wide, such as {one_line(long[0])}"
-        )
-    return tuple(warnings)
+def _spread(facts: Sequence[Facts], measure: Callable[[Facts], float]) -> Spread:
+    values = np.array([measure(fact) for fact in facts], dtype=np.float64)
+    return Spread(float(values.min()), float(np.median(values)), float(values.max()))
 
 
 def _aspect(fact: Facts) -> float:
@@ -151,8 +154,3 @@ def _aspect(fact: Facts) -> float:
 
 def _shorter(fact: Facts) -> int:
     return min(fact.width, fact.height)
-
-
-def _spread(facts: Sequence[Facts], measure: Callable[[Facts], float]) -> Spread:
-    values = np.array([measure(fact) for fact in facts], dtype=np.float64)
-    return Spread(float(values.min()), float(np.median(values)), float(values.max()))

@@ -1,32 +1,33 @@
-"""How far apart two domains are: the proxy A-distance of Ben-David et al. (2006), 2 (1 - 2 error).
-
-Classes that an unlabelled target seems to miss, by the features of a backbone.
-"""
+"""The domain gap: the proxy A-distance of Ben-David et al. (2006), and source classes missing from the target."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-MOST = 1000  # images of each domain: the number hardly moves beyond, the time does
-LEAST = 10
+MAX_IMAGES = 1000  # of each domain: more cost time and hardly change the distance
+MIN_IMAGES = 10  # of each domain
 _FOLDS = 5
+_IMAGES_PER_CLASS = 5  # target images per class, below which no class is called missing
+_SHARE = 0.1  # of an equal share of the target: a class with at most this many nearest images is called missing
 
 
 def proxy_a_distance(source_features: NDArray[np.floating], target_features: NDArray[np.floating], seed: int) -> float:
-    """2 (1 - 2 error) of a linear classifier that tells source from target, cross-validated.
+    """2 (1 - 2 error), with the cross-validated error of a linear classifier of source against target.
 
-    0: the domains cannot be told apart; 2: they always can. Equally many images of each domain are drawn,
-    so that a large domain is not a large distance.
+    0: the domains are indistinguishable; 2: always distinguishable. The same number of images is drawn from each
+    domain, so that the distance does not depend on their sizes.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    count = min(len(source_features), len(target_features), MOST)
-    if count < LEAST:
-        raise ValueError(f"{count} images are too few for a distance: at least {LEAST} of each domain")
+    count = min(len(source_features), len(target_features), MAX_IMAGES)
+    if count < MIN_IMAGES:
+        raise ValueError(
+            f"{count} images are too few for the proxy A-distance: at least {MIN_IMAGES} of each domain are needed"
+        )
     generator = np.random.default_rng(seed)
     drawn = [
         features[generator.choice(len(features), count, replace=False)]
@@ -39,19 +40,15 @@ def proxy_a_distance(source_features: NDArray[np.floating], target_features: NDA
     return float(max(0.0, 2 * (1 - 2 * (1 - accuracy))))
 
 
-_IMAGES_PER_CLASS = 5
-_SHARE = 0.1
-
-
 def missing_classes(
     source_features: NDArray[np.floating],
     source_labels: NDArray[np.integer],
     target_features: NDArray[np.floating],
 ) -> list[int]:
-    """The source classes nearest to hardly any target image: to at most a tenth of an equal share.
+    """Source classes that are nearest to few target images: at most a tenth of an equal share.
 
-    Nearest is the mean of the class, by cosine. Cautious: it names some of the classes that are missing and
-    hardly ever one that is there. With fewer than 5 target images per class it says nothing.
+    Nearest by cosine similarity to the class mean. Conservative: it finds some of the missing classes and rarely names
+    one that is present. With fewer than 5 target images per class it returns nothing.
     """
     labels = np.unique(source_labels)
     if len(target_features) < _IMAGES_PER_CLASS * len(labels):

@@ -1,7 +1,7 @@
-"""Which files can be read, known before the first step, so that the order of data stays fixed.
+"""The fast check that every training run does: which files cannot be decoded.
 
-``fast_check`` is what training runs by itself. It decodes every file, as only that finds a truncated one, but
-JPEGs at an eighth of their size, and it measures nothing: no hashes, no statistics, no distance.
+It runs before the first step, so that the data order stays fixed. Every file is decoded, as only that finds truncated
+ones, but JPEGs at an eighth of their size; there are no hashes, no statistics and no domain gap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.image import UnreadableImage, load_image
 from pmtrans.data.parallel import map_files
-from pmtrans.data.reading.classes import some
+from pmtrans.data.reading.classes import abbreviate
 from pmtrans.data.reading.read import Target
 from pmtrans.errors import DataError, one_line
 
@@ -25,8 +25,8 @@ AnyDomain = TypeVar("AnyDomain", bound=Domain)
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A file that cannot be used, and why."""
+class UnreadableFile:
+    """A file that cannot be decoded, and why."""
 
     path: str
     reason: str
@@ -34,17 +34,17 @@ class Unreadable:
 
 def fast_check(
     source: LabelledDomain, target: Target, workers: int | None = None
-) -> tuple[list[Unreadable], tuple[str, ...]]:
-    """Every unreadable file of both domains, source first, and what else deserves a warning."""
+) -> tuple[list[UnreadableFile], tuple[str, ...]]:
+    """(unreadable files of both domains, source first; warnings)."""
     paths = dict.fromkeys((*source.paths, *target.domain.paths))  # a path may be in both
     found = map_files(_unreadable, list(paths), "checking images", workers)
-    bad = [one for one in found if one is not None]
-    return bad, (*target.warnings, *small_classes(source, bad))
+    bad = [file for file in found if file is not None]
+    return bad, (*target.warnings, *small_class_warnings(source, bad))
 
 
-def keep_readable(domain: AnyDomain, bad: Iterable[Unreadable]) -> AnyDomain:
-    """The domain without its unreadable images; the order of the others, and the classes, stay."""
-    dropped = {one.path for one in bad}
+def keep_readable(domain: AnyDomain, bad: Iterable[UnreadableFile]) -> AnyDomain:
+    """The domain without its unreadable images; order and classes are unchanged."""
+    dropped = {file.path for file in bad}
     kept = [position for position, path in enumerate(domain.paths) if path not in dropped]
     if not kept:
         raise DataError(f"{one_line(domain.origin)}: none of its {len(domain)} images can be read")
@@ -55,21 +55,21 @@ def keep_readable(domain: AnyDomain, bad: Iterable[Unreadable]) -> AnyDomain:
     return dataclasses.replace(domain, paths=paths)
 
 
-def small_classes(source: LabelledDomain, bad: Iterable[Unreadable]) -> tuple[str, ...]:
-    """A warning for source classes with few readable images, or with none."""
-    dropped = {one.path for one in bad}
+def small_class_warnings(source: LabelledDomain, bad: Iterable[UnreadableFile]) -> tuple[str, ...]:
+    """A warning if source classes have few or no readable images."""
+    dropped = {file.path for file in bad}
     labelled = zip(source.paths, source.labels, strict=True)
     counts = Counter(label for path, label in labelled if path not in dropped)
     sizes = {name: counts[label] for label, name in enumerate(source.classes)}
     small = [f"{name} ({count})" for name, count in sizes.items() if count < SMALL_CLASS]
     if not small:
         return ()
-    return (f"source has fewer than {SMALL_CLASS} images of {len(small)} classes: {some(small)}",)
+    return (f"source has fewer than {SMALL_CLASS} images of {len(small)} classes: {abbreviate(small)}",)
 
 
-def _unreadable(path: str) -> Unreadable | None:
+def _unreadable(path: str) -> UnreadableFile | None:
     try:
         load_image(path, at_least=1)
     except UnreadableImage as error:
-        return Unreadable(path, error.reason)
+        return UnreadableFile(path, error.reason)
     return None

@@ -1,4 +1,4 @@
-"""A check as people read it: two domains side by side, then what needs a decision."""
+"""A check as text: two domains side by side, then duplicates, warnings and unreadable files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _MOST_CLASSES = 40
 
 
 def print_report(report: Report, console: Console, examples: int = 3) -> None:
-    """Print the report; every unreadable file is listed, of duplicates some examples."""
+    """Print the report: all unreadable files, and ``examples`` groups of each kind of duplicates."""
     console.print(_overview(report))
     console.print(_classes(report))
-    twins, equal = report.duplicates, report.equal
+    duplicates, equal = report.duplicates, report.equal
     for title, found, exact in (
-        ("Duplicates within the source", twins.within_source, equal.within_source),
-        ("Duplicates within the target", twins.within_target, equal.within_target),
-        ("Duplicates across the domains", twins.across, equal.across),
+        ("Duplicates within the source", duplicates.within_source, equal.within_source),
+        ("Duplicates within the target", duplicates.within_target, equal.within_target),
+        ("Duplicates across the domains", duplicates.across, equal.across),
     ):
         _print_groups(console, title, found, exact, examples)
     gap = "not measured, too few images" if report.domain_gap is None else f"{report.domain_gap:.2f} of 2"
-    _line(console, f"Gap between the domains (proxy A-distance, {report.domain_gap_features}): {gap}")
+    _line(console, f"Domain gap (proxy A-distance, {report.domain_gap_features}): {gap}")
     for warning in report.warnings:
         _line(console, f"warning: {warning}", "yellow")
     for domain in (report.source, report.target):
@@ -59,15 +59,15 @@ def _overview(report: Report) -> Table:
 def _classes(report: Report) -> Table:
     source, target = report.source.classes, report.target.classes
     names = [*source, *(name for name in target if name not in source)]
-    shown = names
+    listed = names
     if len(names) > _MOST_CLASSES:
-        shown = sorted(names, key=lambda name: source.get(name, 0))[:_MOST_CLASSES]
-    title = "images per class" if shown is names else f"the {_MOST_CLASSES} smallest of {len(names)} classes"
+        listed = sorted(names, key=lambda name: source.get(name, 0))[:_MOST_CLASSES]
+    title = "images per class" if listed is names else f"the {_MOST_CLASSES} smallest of {len(names)} classes"
     table = Table(title=title, title_justify="left", show_edge=False)
     table.add_column("class")
     table.add_column("source", justify="right")
     table.add_column("target", justify="right")
-    for name in shown:
+    for name in listed:
         counts = (str(domain.get(name, 0)) if domain else "?" for domain in (source, target))
         table.add_row(escape(one_line(name)), *counts)
     return table
@@ -76,11 +76,11 @@ def _classes(report: Report) -> Table:
 def _print_groups(console: Console, title: str, found: Groups, exact: Groups, examples: int) -> None:
     files = sum(map(len, found))
     equal = sum(map(len, exact))
-    _line(console, f"{title}: {len(found)} groups of {files} images ({equal} of them equal to the pixel)")
+    _line(console, f"{title}: {len(found)} groups of {files} images ({equal} of them pixel-identical)")
     for group in found[:examples]:
-        shown = " and ".join(one_line(path) for path in (group[0], group[-1]))
+        ends = " and ".join(one_line(path) for path in (group[0], group[-1]))
         more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
-        _line(console, f"  {shown}{more}")
+        _line(console, f"  {ends}{more}")
 
 
 def _present(domain: DomainReport) -> int:
@@ -96,5 +96,5 @@ def _spread(spread: Spread | None) -> str:
 
 
 def _line(console: Console, text: str, style: str | None = None) -> None:
-    # Paths may hold brackets, which are no markup; and a long line must stay one line for grep.
+    # No markup, as paths may contain brackets; no wrapping, so that grep finds whole lines.
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

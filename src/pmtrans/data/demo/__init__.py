@@ -1,1 +1,1 @@
-"""The demo's two domains: digits printed and digits written by hand."""
+"""The demo's two domains: printed and handwritten digits."""

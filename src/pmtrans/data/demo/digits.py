@@ -1,6 +1,6 @@
-"""The demo's two domains: digits printed (source, rendered here) and handwritten (target, scikit-learn's).
+"""The demo's two domains: printed digits (source, rendered here) and handwritten ones (target, from scikit-learn).
 
-Synthetic to real in small, with nothing downloaded. Both are 8x8 grey PNG files on the same counting grid.
+A small synthetic-to-real task without a download. Both are 8x8 grey PNG files on the same counting grid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PER_CLASS = 200
 PRINTED_VARIATION = Variation(rotation=8, shear=0.15, stretch=0.2, thinner=0.01, thicker=0.03, shrink=0.1, shift=1)
 
 _MARKER = "digits.json"
-_REVISION = 1  # raise it when the images change, so that folders of an older version are not taken for these
+_REVISION = 1  # increase it when the images change, so that folders of an older version are not reused
 
 
 def render_printed_digits(seed: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Grids (10 x PER_CLASS, 8, 8) of counts 0 to 16 and their digits; the fonts take turns."""
+    """Grids (10 x PER_CLASS, 8, 8) of counts 0 to 16 and their labels; fonts alternate."""
     random = np.random.default_rng(seed)
     grids = [
         render_glyph(digit, FONTS[index % len(FONTS)], PRINTED_VARIATION, random)
@@ -51,8 +51,8 @@ def handwritten_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
     """Write ``folder/source`` and ``folder/target``, one class folder per digit, and return both.
 
-    A folder that already holds exactly these images is used as it is; anything else in it is refused.
-    The folder appears whole or not at all.
+    A folder that already holds exactly these images is reused; one with any other content is refused. The write is
+    atomic.
     """
     if _is_complete(folder, seed):
         return folder / "source", folder / "target"
@@ -66,9 +66,9 @@ def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
         _write_domain(temporary / "target", *handwritten_digits())
         _write_marker(temporary, seed)
         try:
-            os.replace(temporary, folder)  # takes the place of an empty folder, never of a filled one
+            os.replace(temporary, folder)  # replaces an empty folder, never a filled one
         except OSError as error:
-            if not _is_complete(folder, seed):  # another process may have written the same meanwhile
+            if not _is_complete(folder, seed):  # another process may have written the same images
                 raise _in_use(folder) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -76,7 +76,7 @@ def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
 
 
 def _in_use(folder: Path) -> DataError:
-    return DataError(f"cannot write the demo's digits to {folder}: it holds something else; give an empty one")
+    return DataError(f"cannot write the demo's digits to {folder}: the folder holds other files; choose an empty one")
 
 
 def _write_domain(folder: Path, grids: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:

@@ -1,7 +1,7 @@
 """Printed characters on the counting grid of the UCI handwritten digits: an 8x8 image of values 0 to 16.
 
 The UCI digits were made from 32x32 bitmaps, size-normalised to the full height, by counting the ink pixels
-in each block of 4x4. A glyph goes the same way here: its outline (as a distance field) is warped, fitted to
+in each block of 4x4. A glyph is processed the same way: its outline (as a distance field) is warped, fitted to
 the 32x32 bitmap, and counted.
 """
 
@@ -25,7 +25,7 @@ FONTS = (
     *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
     *("cmr10", "cmb10", "cmss10", "cmti10", "cmtt10"),
 )
-"""Text fonts that matplotlib ships (its mathematical fonts have no plain digits or letters)."""
+"""Text fonts that matplotlib ships (its mathematical fonts lack ordinary digits and letters)."""
 
 BITMAP = 32
 BLOCK = 4
@@ -42,16 +42,16 @@ Points = NDArray[np.float64]  # (2, ...): vertical and horizontal position, in e
 
 @dataclass(frozen=True)
 class Variation:
-    """How far one rendering may be from the font's own glyph; each draw is uniform in ± the value."""
+    """Ranges of the random distortions of a glyph; each draw is uniform in ± the value."""
 
     rotation: float = 0.0  # degrees
     shear: float = 0.0
     stretch: float = 0.0  # log of width over height
     perspective: float = 0.0
     wave: float = 0.0  # bending of the strokes, in em
-    thinner: float = 0.0  # largest loss of half a stroke's width, in em
-    thicker: float = 0.0  # largest gain
-    shrink: float = 0.0  # share of the full height that may be lost
+    thinner: float = 0.0  # largest decrease of half the stroke width, in em
+    thicker: float = 0.0  # largest increase
+    shrink: float = 0.0  # largest reduction of the height, as a share
     shift: float = 0.0  # bitmap pixels
     noise: float = 0.0  # largest share of bitmap pixels flipped
 
@@ -64,10 +64,10 @@ def font_path(name: str) -> Path:
 @lru_cache(maxsize=2048)
 def _distance_field(character: str, font: str) -> NDArray[np.float64]:
     """Distance to the outline in em, positive inside the ink, on a canvas centred on the glyph."""
-    drawn = ImageFont.truetype(str(font_path(font)), _EM)
-    left, top, right, bottom = drawn.getbbox(character)
+    typeface = ImageFont.truetype(str(font_path(font)), _EM)
+    left, top, right, bottom = typeface.getbbox(character)
     canvas = Image.new("L", (int(right - left) + 2 * _MARGIN, int(bottom - top) + 2 * _MARGIN))
-    ImageDraw.Draw(canvas).text((_MARGIN - left, _MARGIN - top), character, fill=255, font=drawn)
+    ImageDraw.Draw(canvas).text((_MARGIN - left, _MARGIN - top), character, fill=255, font=typeface)
     ink = np.asarray(canvas) >= 128
     if not ink.any():
         raise ValueError(f"font {font} has no glyph for {character!r}")
@@ -76,7 +76,7 @@ def _distance_field(character: str, font: str) -> NDArray[np.float64]:
 
 
 def _draw_warp(variation: Variation, random: np.random.Generator) -> Callable[[Points], Points]:
-    """A random smooth map from the page back to the glyph."""
+    """A random smooth map from output positions to positions in the glyph."""
     angle = np.deg2rad(variation.rotation * random.uniform(-1, 1))
     shear = variation.shear * random.uniform(-1, 1)
     stretch = np.exp(0.5 * variation.stretch * random.uniform(-1, 1))
@@ -140,8 +140,8 @@ def render_glyph(character: str, font: str, variation: Variation, random: np.ran
 
 
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ" + "abdefghijmnqrty"
-"""Classes of the pretraining: no digit, no letter that some font draws like one (O, o, I, l), and no small
-letter that is its capital once the height is normalised."""
+"""Classes of the pretraining: no digits, no letters that look like one in some font (O, o, I, l), and no lower-case
+letters that look like their capital once the height is normalised."""
 
 LETTER_VARIATION = Variation(
     rotation=20,
@@ -155,7 +155,7 @@ LETTER_VARIATION = Variation(
     shift=2,
     noise=0.02,
 )
-"""Strong, because what the pretraining should leave behind is strokes in general, not these fonts."""
+"""Strong, so that the pretraining learns strokes in general, not these fonts."""
 
 
 def render_letters(

@@ -1,7 +1,4 @@
-"""Class names: read from a file, and matched between two domains by name.
-
-What labels mean: names behind ids, folders that are no classes, labels that no class has.
-"""
+"""Class names: read from a file, resolved from ids and folders, and matched between two domains by name."""
 
 from __future__ import annotations
 
@@ -16,9 +13,11 @@ from pathlib import Path
 from pmtrans.data.reading.listing import Listing, MalformedLines, read_text
 from pmtrans.errors import DataError, one_line
 
+_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+
 
 def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
-    """Class names in order: given, or from a file with one name a line (or a JSON list). Line 1 is id 0."""
+    """Class names in order, from a sequence or a file with one name per line (or a JSON list). Line 1 is id 0."""
     origin = "classes"
     if isinstance(classes, (str, Path)):
         origin = one_line(classes)
@@ -27,9 +26,9 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         names = list(classes)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise DataError(f"{origin}: each class once, but {some(repeated)} is there twice")
+        raise DataError(f"{origin}: duplicate class names: {abbreviate(repeated)}")
     if len(names) < 2:
-        raise DataError(f"{origin}: {len(names)} class names, at least 2 are needed")
+        raise DataError(f"{origin}: {len(names)} class names, but at least 2 are needed")
     return tuple(names)
 
 
@@ -42,67 +41,40 @@ def _from_file(path: Path) -> list[str]:
     except ValueError as error:
         raise DataError(f"{one_line(path)}: not JSON ({error})") from None
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise DataError(f"{one_line(path)}: a JSON list of class names is needed")
+        raise DataError(f"{one_line(path)}: expected a JSON list of class names")
     return names
 
 
 @dataclass(frozen=True)
 class Match:
-    """Which known class each found name is: ``index`` by found name, and what had to be forgiven."""
+    """Found class names matched with known ones: ``index`` maps a found name to the position of the known one."""
 
     index: dict[str, int]
-    forgiven: dict[str, str]  # found name -> known name, equal but for case and separators
+    inexact: dict[str, str]  # found name -> known name, equal except for case and separators
     unknown: tuple[str, ...]
 
 
 def match_classes(found: Iterable[str], known: Sequence[str]) -> Match:
-    """Found names matched with known ones: exactly, or but for case and separators if unambiguous."""
+    """Match found names with known ones: exactly, or ignoring case and separators if unambiguous."""
     names = sort_classes(found)
     exact = {name: position for position, name in enumerate(known)}
     index = {name: exact[name] for name in names if name in exact}
     candidates, rivals = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
     for position, name in enumerate(known):
-        candidates[plain_name(name)].append(position)
+        candidates[normalised_name(name)].append(position)
     for name in names:
-        rivals[plain_name(name)].append(name)
-    forgiven = {}
+        rivals[normalised_name(name)].append(name)
+    inexact = {}
     for name in names:
-        positions = candidates[plain_name(name)]
-        if name not in index and len(positions) == 1 and len(rivals[plain_name(name)]) == 1:
+        positions = candidates[normalised_name(name)]
+        if name not in index and len(positions) == 1 and len(rivals[normalised_name(name)]) == 1:
             index[name] = positions[0]
-            forgiven[name] = known[positions[0]]
-    return Match(index, forgiven, tuple(name for name in names if name not in index))
-
-
-def sort_classes(names: Iterable[str]) -> list[str]:
-    """Class names in their natural order: ids by number, names by letter."""
-    distinct = sorted(set(names))
-    return sorted(distinct, key=int) if are_ids(distinct) else distinct
-
-
-def are_ids(names: Iterable[str]) -> bool:
-    """Whether all of these are numbers, not names."""
-    return all(re.fullmatch(r"[0-9]{1,9}", name) for name in names)
-
-
-def some(names: Iterable[str], limit: int = 5) -> str:
-    """A few names for a message: ``a, b, c ... (31 in all)``."""
-    listed = list(names)
-    shown = ", ".join(one_line(name, 60) for name in listed[:limit])
-    return shown if len(listed) <= limit else f"{shown} ... ({len(listed)} in all)"
-
-
-def plain_name(name: str) -> str:
-    """A name without case and separators, a number without leading zeros."""
-    plain = re.sub(r"[\W_]+", "", name).casefold()
-    return str(int(plain)) if re.fullmatch(r"[0-9]{1,9}", plain) else plain
-
-
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+            inexact[name] = known[positions[0]]
+    return Match(index, inexact, tuple(name for name in names if name not in index))
 
 
 def names_by_classes(listing: Listing, known: Sequence[str]) -> dict[str, str]:
-    """What each label is called, when a classes file says what ids mean."""
+    """Label -> class name, where ids are positions in a classes file."""
     labels = {row.label for row in listing.rows if row.label is not None}
     index = match_classes(labels, known).index
     named = {}
@@ -113,14 +85,14 @@ def names_by_classes(listing: Listing, known: Sequence[str]) -> dict[str, str]:
 
 
 def names_by_folders(listing: Listing) -> dict[str, str]:
-    """What each label is called: itself; for a list of ids, the folder if each id has one of its own.
+    """Label -> class name: the label itself, or, in a list of ids, the folder if each id has its own.
 
-    The lists of the UDA benchmarks are of this kind (``amazon/images/bike/1.jpg 1``). Names show when two
-    lists number the same classes differently; ids alone would be matched wrongly, in silence.
+    The lists of the UDA benchmarks are like this (``amazon/images/bike/1.jpg 1``). Names are needed because two lists
+    may number the same classes differently; matching by id would then be silently wrong.
     """
     labels = {row.label for row in listing.rows if row.label is not None}
     named = {label: label for label in labels}
-    if not listing.written or not are_ids(labels) or len(labels) < 2:
+    if not listing.explicit_labels or not are_ids(labels) or len(labels) < 2:
         return named
     folders: dict[str, set[str]] = defaultdict(set)
     for row in listing.rows:
@@ -131,23 +103,23 @@ def names_by_folders(listing: Listing) -> dict[str, str]:
 
 
 def refuse_unlabelled_folders(listing: Listing) -> None:
-    """Images of a source folder must each lie in a class folder."""
-    if listing.written:
+    """Every image of a source folder must be in a class folder."""
+    if listing.explicit_labels:
         return
-    bare = [row.path for row in listing.rows if row.label is None]
+    unlabelled = [row.path for row in listing.rows if row.label is None]
     origin = one_line(listing.origin)
-    if len(bare) == len(listing.rows):
-        raise DataError(f"{origin}: a source needs a folder per class, but its images lie in no folder")
-    if bare:
+    if len(unlabelled) == len(listing.rows):
+        raise DataError(f"{origin}: a source needs one folder per class, but its images are in no folder")
+    if unlabelled:
         raise DataError(
-            f"{origin}: {len(bare)} images lie beside the class folders, such as {one_line(bare[0])}: "
-            "a source needs a class for each, move them"
+            f"{origin}: {len(unlabelled)} images are outside the class folders, such as {one_line(unlabelled[0])}: "
+            "move each into the folder of its class"
         )
     _refuse_folders_of_domains(listing)
 
 
 def _refuse_folders_of_domains(listing: Listing) -> None:
-    """One level too high: ``office31`` or a folder of splits, whose folders are no classes but hold them."""
+    """Refuse a folder one level too high (``office31``, or a folder of splits), whose folders contain class folders."""
     below: dict[str, set[str]] = defaultdict(set)
     for row in listing.rows:
         label = row.label or ""
@@ -157,25 +129,49 @@ def _refuse_folders_of_domains(listing: Listing) -> None:
     same = len(below) > 1 and len(set(map(frozenset, below.values()))) == 1 and len(next(iter(below.values()))) > 1
     if nested and (same or below.keys() <= _SPLITS):
         raise DataError(
-            f"{one_line(listing.origin)}: its folders ({some(sorted(below))}) are no classes but hold the "
-            "class folders: point at one of them"
+            f"{one_line(listing.origin)}: its folders ({abbreviate(sorted(below))}) are not classes but contain "
+            "class folders: give one of them"
         )
 
 
 def refuse_labels(listing: Listing, labels: set[str], why: str) -> None:
-    """Labels that cannot stand, each with its line if they were written."""
+    """Raise if there are invalid labels; from a list or table, with their lines."""
     if not labels:
         return
     rows = [row for row in listing.rows if row.label in labels]
-    if listing.written:
+    if listing.explicit_labels:
         raise MalformedLines(listing.origin, ((row.line, f"{row.label!r} is {why}") for row in rows))
-    raise DataError(f"{one_line(listing.origin)}: {some(sort_classes(labels))}: {why}")
+    raise DataError(f"{one_line(listing.origin)}: {abbreviate(sort_classes(labels))}: {why}")
 
 
-def difference(found: Iterable[str], source_classes: Sequence[str]) -> str:
-    """The labels of a target beside the classes of the source, for a message."""
+def describe_mismatch(found: Iterable[str], source_classes: Sequence[str]) -> str:
+    """For a message: the labels of a target, and the classes of the source that they do not match."""
     names = sort_classes(found)
-    mend = ""
+    hint = ""
     if are_ids(names) != are_ids(source_classes):
-        mend = "; one has ids, the other names: say by a classes file which is which"
-    return f"it has {some(names)}, the source has {some(source_classes)}{mend}"
+        hint = "; one has ids, the other names: give a classes file that maps ids to names"
+    return f"it has {abbreviate(names)}, the source has {abbreviate(source_classes)}{hint}"
+
+
+def sort_classes(names: Iterable[str]) -> list[str]:
+    """Distinct class names in order: ids numerically, names alphabetically."""
+    distinct = sorted(set(names))
+    return sorted(distinct, key=int) if are_ids(distinct) else distinct
+
+
+def are_ids(names: Iterable[str]) -> bool:
+    """Whether all names are numeric ids."""
+    return all(re.fullmatch(r"[0-9]{1,9}", name) for name in names)
+
+
+def normalised_name(name: str) -> str:
+    """A name in lower case without separators; a number without leading zeros."""
+    name = re.sub(r"[\W_]+", "", name).casefold()
+    return str(int(name)) if re.fullmatch(r"[0-9]{1,9}", name) else name
+
+
+def abbreviate(names: Iterable[str], limit: int = 5) -> str:
+    """The first names for a message: ``a, b, c ... (31 in all)``."""
+    listed = list(names)
+    text = ", ".join(one_line(name, 60) for name in listed[:limit])
+    return text if len(listed) <= limit else f"{text} ... ({len(listed)} in all)"

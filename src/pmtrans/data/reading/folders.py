@@ -1,4 +1,4 @@
-"""Folders of images: every image below a folder, and the class folders among them."""
+"""Read folders: all images below a folder, labelled by class folders."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import Listing, Row
 from pmtrans.errors import DataError, one_line
 
-# What file managers and servers leave behind: copies and thumbnails that nobody means to train on.
+# Folders that file managers and servers create: copies and thumbnails, not training images.
 _LEFTOVERS = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN"})
 
 
 def list_images(folder: str | Path) -> list[str]:
-    """The paths of all files below ``folder`` that are named as images, at any depth, sorted.
+    """The sorted paths of all files below ``folder``, at any depth, whose extension is that of an image.
 
-    Links are followed; a folder that can be reached twice is listed once, under its real place if that is
-    below ``folder``. Names that begin with a dot are passed over. Whether a file can be decoded is not asked
-    here, so a broken link named as an image is in the list.
+    Links are followed; a folder that can be reached twice is listed once, under its real path if that is below
+    ``folder``. Names that begin with a dot are skipped. Files are not opened, so a broken link named like an image is
+    included.
     """
     top = os.fspath(folder)
     found: list[str] = []
-    # A link to a folder above the top would come back to the top: those count as seen from the start.
+    # A link to a folder above the top would lead back to the top, so these count as visited.
     seen = {_identity(str(above)) for above in Path(os.path.realpath(top)).parents}
     folders, links = [top], list[str]()
     while folders or links:
@@ -51,23 +51,23 @@ def list_images(folder: str | Path) -> list[str]:
 
 
 def read_folder(folder: Path) -> Listing:
-    """The images of a folder, each labelled by the first folder on its way down, if there is one."""
+    """The images of a folder, each labelled by the topmost folder on its path, if there is one."""
     paths = list_images(folder)
     if not paths:
-        raise DataError(f"{one_line(folder)}: no image in this folder (nor below it)")
+        raise DataError(f"{one_line(folder)}: no image in this folder or below it")
     base = os.path.join(folder, "")
     below = [path[len(base) :].split(os.sep) for path in paths]
     depth = 0  # amazon/images/back_pack/1.jpg: a lone folder that holds nothing but folders is not a class
     while len({parts[depth] for parts in below}) == 1 and all(len(parts) > depth + 2 for parts in below):
         depth += 1
     labels = (parts[depth] if len(parts) > depth + 1 else None for parts in below)
-    return Listing(folder, [Row(0, *pair) for pair in zip(paths, labels, strict=True)], written=False)
+    return Listing(folder, [Row(0, *pair) for pair in zip(paths, labels, strict=True)], explicit_labels=False)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself
+    except OSError:  # a link to itself
         return False
 
 

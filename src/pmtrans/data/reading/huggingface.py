@@ -1,8 +1,8 @@
-"""A Hugging Face dataset saved on disk (``Dataset.save_to_disk``), as an extra.
+"""Read a Hugging Face dataset saved on disk (``Dataset.save_to_disk``); needs the ``huggingface`` extra.
 
-Its images usually lie inside Arrow files. Everything else here works on paths, so they are written out
-once, bytes unchanged, into the cache (``$PMTRANS_CACHE`` or ``~/.cache/pmtrans``), in a folder named by the
-dataset's fingerprint; the dataset itself is never touched.
+Its images are usually inside Arrow files, but this package works on paths. So they are extracted once, bytes unchanged,
+to the cache (``$PMTRANS_CACHE`` or ``~/.cache/pmtrans``), in a folder named by the dataset's fingerprint; the dataset
+itself is not changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_huggingface_dataset(folder: Path) -> bool:
 def read_huggingface_dataset(
     folder: Path, image_column: str | None, label_column: str | None, labels_required: bool
 ) -> list[Row]:
-    """The rows of a dataset on disk, its images written out to files."""
+    """The rows of a dataset on disk, with its images extracted to files."""
     try:
         import datasets
     except ImportError:
@@ -38,16 +38,16 @@ def read_huggingface_dataset(
         ) from None
     dataset = datasets.load_from_disk(str(folder))
     if isinstance(dataset, datasets.DatasetDict):
-        raise DataError(f"{one_line(folder)}: holds the splits {', '.join(dataset)}: point at one of them")
+        raise DataError(f"{one_line(folder)}: contains the splits {', '.join(dataset)}: give the folder of one of them")
     features = dataset.features
     image_column = image_column or next(
         (name for name, feature in features.items() if isinstance(feature, datasets.Image)), ""
     )
     if not isinstance(features.get(image_column), datasets.Image):
-        raise DataError(f"{one_line(folder)}: no column of images; it has {one_line(', '.join(features))}")
+        raise DataError(f"{one_line(folder)}: no image column; its columns are {one_line(', '.join(features))}")
     label_column = label_column or next((name for name in _LABEL_COLUMNS if name in features), None)
     if labels_required if label_column is None else label_column not in features:
-        raise DataError(f"{one_line(folder)}: no column of labels; it has {one_line(', '.join(features))}")
+        raise DataError(f"{one_line(folder)}: no label column; its columns are {one_line(', '.join(features))}")
 
     labels = _labels(dataset, label_column)
     if labels_required and None in labels:
@@ -75,19 +75,20 @@ def _write_images(folder: Path, dataset: Any, column: str) -> list[str]:
     is_new = not home.exists()
     paths = []
     try:
-        # The Arrow column itself: through the dataset, each image would be decoded.
+        # Read the Arrow column directly: the dataset would decode each image.
         for number, cell in enumerate(dataset.data.column(column)):
             image = cell.as_py()
             if image["bytes"] is None:
                 paths.append(str(image["path"]))
                 continue
             suffix = Path(image["path"] or "").suffix.lower()
-            name = f"{number:08d}{suffix if suffix in EXTENSIONS else '.png'}"  # decoders look at content only
+            # decoders use the content, not the extension
+            name = f"{number:08d}{suffix if suffix in EXTENSIONS else '.png'}"
             if is_new:
                 (staging / name).write_bytes(image["bytes"])
             paths.append(str(home / name))
         if is_new:
-            with contextlib.suppress(OSError):  # another process was faster: its files are the same
+            with contextlib.suppress(OSError):  # another process was faster, with the same files
                 os.replace(staging, home)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a folder, a list or a table says, before classes are counted: one row per image."""
+"""The rows of a folder, list or table before labels are mapped to classes: one per image."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from pmtrans.data.image import is_image_name
 from pmtrans.errors import DataError, one_line
 
-_SHOWN = 5
+_MAX_EXAMPLES = 5
 
 
 class Row(NamedTuple):
-    """One image: where it was named (a line or row number, 0 for a folder), its path and its label."""
+    """One image: its line or row number (0 in a folder), path and label."""
 
     line: int
     path: str
@@ -25,30 +25,30 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """All rows of one domain. ``written``: the labels were written down, so they do mean classes;
-    the names of folders may mean anything."""
+    """All rows of one domain. ``explicit_labels``: labels come from a list or table, so they are certainly classes;
+    folder names may be anything."""
 
     origin: Path
     rows: list[Row]
-    written: bool
+    explicit_labels: bool
 
 
 class MalformedLines(DataError):
-    """A list or a table with lines that cannot be understood: ``problems`` holds all of them."""
+    """A list or table with malformed lines: ``problems`` holds all of them, the message the first ones."""
 
     def __init__(self, origin: Path, problems: Iterable[tuple[int, str]], unit: str = "line") -> None:
         self.origin, self.unit = origin, unit
         self.problems = tuple(sorted(problems))
-        shown = [f"{unit} {line}: {one_line(reason, 120)}" for line, reason in self.problems[:_SHOWN]]
-        more = len(self.problems) - _SHOWN
+        examples = [f"{unit} {line}: {one_line(reason, 120)}" for line, reason in self.problems[:_MAX_EXAMPLES]]
+        more = len(self.problems) - _MAX_EXAMPLES
         ending = f" (and {more} more)" if more > 0 else ""
-        super().__init__(f"{one_line(origin)}: {'; '.join(shown)}{ending}")
+        super().__init__(f"{one_line(origin)}: {'; '.join(examples)}{ending}")
 
 
 class RowReader:
-    """Collects rows and, with their line numbers, the lines that are not right.
+    """Collects rows and, with their line numbers, the problems of malformed lines.
 
-    ``labels_required`` is true for a source; the images of a target may go without.
+    ``labels_required`` is true for a source; images of a target need no label.
     """
 
     def __init__(self, labels_required: bool) -> None:
@@ -58,12 +58,12 @@ class RowReader:
         self._first: dict[str, Row] = {}
 
     def add(self, line: int, path: str, label: str | None) -> None:
-        """One line: the path of an image, and its label as it was written."""
+        """Add one line: the path of an image, and its label as written."""
         label = canonical_label(label)
         if not path:
             self.problems.append((line, "no path"))
         elif "\0" in path or not is_image_name(path):
-            self.problems.append((line, f"{one_line(path, 80)!r} is not the path of an image"))
+            self.problems.append((line, f"{one_line(path, 80)!r} is not an image path"))
         elif label is None and self._labels_required:
             self.problems.append((line, f"no label for {one_line(path, 80)!r}"))
         else:
@@ -75,7 +75,7 @@ class RowReader:
 
 
 def canonical_label(label: str | None) -> str | None:
-    """A label as a class name or as an id without ornaments (``007`` and ``7.0`` are 7); -1 means none."""
+    """A label as a class name or a normalised id (``007`` and ``7.0`` become ``7``); None if it is empty or -1."""
     label = (label or "").strip()
     if re.fullmatch(r"[0-9]{1,9}(\.0+)?", label):
         return str(int(label.split(".")[0]))
@@ -83,7 +83,7 @@ def canonical_label(label: str | None) -> str | None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a list or table; bytes that are not UTF-8 survive, as they do in file names."""
+    """The text of a list or table; bytes that are not UTF-8 are surrogate-escaped, as in file names."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where the images of a list lie on this machine: other people's prefixes replaced by a root."""
+"""Find the images of a list on this machine: foreign path prefixes are replaced by a root folder."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ _PROBES = 5
 
 
 def locate(paths: Sequence[str], origin: Path, root: str | Path | None) -> list[str]:
-    """The paths of a list or table as they are found here.
+    """The paths of a list or table as found on this machine.
 
-    Without a root they count from the folder of the list, its parent, or the working folder, whichever
-    has them. With a root, leading folders are dropped until the rest exists below it; a path that needs no
-    repair is kept. This is decided once per folder, by its first files; a single missing file stays where it
-    should have been.
+    Without a root, they are relative to the folder of the list, its parent, or the working folder, whichever contains
+    them. With a root, leading folders are dropped until the remainder exists below it; a path that exists already is
+    unchanged. This is decided once per folder, by its first files; a single missing file keeps its expected path.
     """
     by_folder: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        folder, name = os.path.split(_slashes(path))
+        folder, name = os.path.split(_with_slashes(path))
         if len(by_folder[folder]) < _PROBES:
             by_folder[folder].append(name)
     candidates = {folder: _candidates(folder, origin, root) for folder in by_folder}
-    homes = {folder: _home(candidates[folder], names) for folder, names in by_folder.items()}
-    if paths and not any(homes.values()):
-        hint = "no image of the list is below the root" if root else "say where the images are by root"
-        raise DataError(f"{one_line(origin)}: {one_line(paths[0])} is not there: {hint}")
+    found = {folder: _existing_folder(candidates[folder], names) for folder, names in by_folder.items()}
+    if paths and not any(found.values()):
+        hint = "no image of the list is below the root" if root else "set root to the folder of the images"
+        raise DataError(f"{one_line(origin)}: {one_line(paths[0])} not found: {hint}")
     located = []
     for path in paths:
-        folder, name = os.path.split(_slashes(path))
-        located.append(os.path.join(homes[folder] or candidates[folder][0], name))
+        folder, name = os.path.split(_with_slashes(path))
+        located.append(os.path.join(found[folder] or candidates[folder][0], name))
     return located
 
 
-def _slashes(path: str) -> str:
+def _with_slashes(path: str) -> str:
     return path.replace("\\", "/") if "/" not in path else path  # a list written on Windows
 
 
@@ -50,7 +49,7 @@ def _candidates(folder: str, origin: Path, root: str | Path | None) -> list[str]
     return [*below, folder if os.path.isabs(folder) else os.path.join(origin.parent, folder)]
 
 
-def _home(candidates: Sequence[str], names: Sequence[str]) -> str | None:
+def _existing_folder(candidates: Sequence[str], names: Sequence[str]) -> str | None:
     for folder in candidates:
         if any(os.path.lexists(os.path.join(folder, name)) for name in names):
             return folder

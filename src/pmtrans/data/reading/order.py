@@ -1,8 +1,7 @@
-"""An order of target images that their class folders cannot influence.
+"""An order of target images that does not depend on their class folders.
 
-Where labels are folder names, a path knows the label. If paths decided the order, another labelling of the same images
-would be another training run. So a target is ordered by what the images are: file name, size, and, where both
-are equal, content.
+Where labels are folder names, a path contains the label. Sorted by path, the same images with other labels would give
+another training run. So a target is sorted by file name, size and, where both are equal, content.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 
 
 def label_free_order(paths: Sequence[str]) -> list[int]:
-    """Positions of ``paths`` in an order that does not change when files move between folders."""
+    """Positions of ``paths``, sorted in an order that does not change when files move between folders."""
     keys = [(os.path.basename(path), _size(path)) for path in paths]
     shared = Counter(keys)
     full = [(*key, _content(path) if shared[key] > 1 else b"") for key, path in zip(keys, paths, strict=True)]
@@ -25,7 +24,7 @@ def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
-        return -1  # unreadable files are reported elsewhere, by name
+        return -1  # unreadable files are reported by the check
 
 
 def _content(path: str) -> bytes:

@@ -1,8 +1,8 @@
-"""Point at images, get a domain: class folders, unlabelled folders, lists, tables, Hugging Face datasets.
+"""Read a domain from class folders, unlabelled folders, lists, tables or Hugging Face datasets.
 
-The order of the images is the order of their sorted paths, whatever they were read from; a target's folders have no
-say in it, as they may be labels. The order of the
-classes is that of the classes file if there is one, of the ids if the labels are ids, else of the alphabet.
+Images are sorted by path; those of a target folder by an order that does not depend on its folders, which may be
+labels. Classes have the order of the classes file if there is one; otherwise ids are in numeric order, names in
+alphabetical order.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.reading.classes import (
     Match,
+    abbreviate,
     are_ids,
-    difference,
+    describe_mismatch,
     match_classes,
     names_by_classes,
     names_by_folders,
     read_classes,
     refuse_labels,
     refuse_unlabelled_folders,
-    some,
     sort_classes,
 )
 from pmtrans.data.reading.folders import read_folder
@@ -40,10 +40,10 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 
 @dataclass(frozen=True)
 class Target:
-    """A target: what training may see, and, apart from it, the labels that only evaluation may see.
+    """A target: ``domain`` for training, and separately ``labelled`` for evaluation only.
 
-    ``labelled`` holds the images whose class the source has, labels in the SOURCE's class order; it is None
-    when there are no labels. ``unknown_classes``: names the source does not have, and their counts.
+    ``labelled`` holds the images whose class the source has, with labels in the SOURCE's class order; it is None
+    without labels. ``unknown_classes``: classes that the source does not have, and their counts.
     """
 
     domain: Domain
@@ -60,7 +60,7 @@ def read_source(
     path_column: str | None = None,
     label_column: str | None = None,
 ) -> LabelledDomain:
-    """The labelled images of a class folder, list, table or dataset. ``classes`` fixes names and order."""
+    """Read labelled images from class folders, a list, a table or a dataset. ``classes`` fixes names and order."""
     listing = _read(spec, root, path_column, label_column, labels_required=True)
     refuse_unlabelled_folders(listing)
     labels = [row.label or "" for row in listing.rows]
@@ -68,15 +68,15 @@ def read_source(
         known = read_classes(classes)
         named = names_by_classes(listing, known)
         index = match_classes(named.values(), known).index
-        stray = {label for label, name in named.items() if name not in index}
-        refuse_labels(listing, stray, f"no class of the classes file ({some(known)})")
+        invalid = {label for label, name in named.items() if name not in index}
+        refuse_labels(listing, invalid, f"not in the classes file ({abbreviate(known)})")
         numbers = {label: index[name] for label, name in named.items()}
     else:
         named = names_by_folders(listing)
         known = tuple(named[label] for label in sort_classes(named))
         numbers = {label: known.index(name) for label, name in named.items()}
     if len(set(numbers.values())) < 2:
-        only = one_line(known[0]) if classes is None else some(named.values())
+        only = one_line(known[0]) if classes is None else abbreviate(named.values())
         raise DataError(f"{one_line(listing.origin)}: only one class, {only!r}; a source needs at least two")
     paths = tuple(row.path for row in listing.rows)
     return LabelledDomain(listing.origin, paths, tuple(numbers[label] for label in labels), known)
@@ -91,14 +91,14 @@ def read_target(
     path_column: str | None = None,
     label_column: str | None = None,
 ) -> Target:
-    """The images of a target, and its labels if it has any, matched with the source's classes by name.
+    """Read a target and, if it has labels, match them with the source's classes by name.
 
-    ``classes`` says what the target's own ids mean. Images of classes that the source does not have stay in
-    ``domain`` and are left out of ``labelled``.
+    ``classes`` names the target's own ids. Images of classes that the source does not have are in ``domain`` but not in
+    ``labelled``.
     """
     listing = _read(spec, root, path_column, label_column, labels_required=False)
     paths = [row.path for row in listing.rows]
-    order = range(len(paths)) if listing.written else label_free_order(paths)
+    order = range(len(paths)) if listing.explicit_labels else label_free_order(paths)
     domain = Domain(listing.origin, tuple(paths[position] for position in order))
     counts = Counter(row.label for row in listing.rows if row.label is not None)
     if not counts:
@@ -107,19 +107,21 @@ def read_target(
     if classes is not None:
         known = read_classes(classes)
         named = names_by_classes(listing, known)
-        if listing.written:
-            beyond = {label for label in counts if are_ids([label]) and named[label] not in known}
-            refuse_labels(listing, beyond, f"no id of the classes file (0 to {len(known) - 1})")
+        if listing.explicit_labels:
+            invalid = {label for label in counts if are_ids([label]) and named[label] not in known}
+            refuse_labels(listing, invalid, f"not an id of the classes file (0 to {len(known) - 1})")
     elif are_ids(source_classes):
         named = {label: label for label in counts}
     else:
         named = names_by_folders(listing)
     match = match_classes(named.values(), source_classes)
     if not match.index:
-        gap = difference(named.values(), source_classes)
-        if listing.written:
-            raise DataError(f"{one_line(listing.origin)}: no label is a class of the source: {gap}")
-        return Target(domain, None, (f"target read as unlabelled, as no folder is a class: {gap}",))
+        mismatch = describe_mismatch(named.values(), source_classes)
+        if listing.explicit_labels:
+            raise DataError(f"{one_line(listing.origin)}: no label matches a class of the source: {mismatch}")
+        return Target(
+            domain, None, (f"target is treated as unlabelled, as none of its folders is a source class: {mismatch}",)
+        )
 
     known_rows = [
         (row.path, match.index[named[row.label]])
@@ -136,21 +138,21 @@ def read_target(
 
 def _warnings(listing: Listing, unknown: Counter[str], match: Match, source_classes: Sequence[str]) -> tuple[str, ...]:
     warnings = []
-    if match.forgiven:
-        pairs = some(f"{found!r} is {known!r}" for found, known in match.forgiven.items())
-        warnings.append(f"target classes matched in spite of case or separators: {pairs}")
+    if match.inexact:
+        pairs = abbreviate(f"{found!r} is {known!r}" for found, known in match.inexact.items())
+        warnings.append(f"target classes matched ignoring case and separators: {pairs}")
     if unknown:
         warnings.append(
-            f"target holds {unknown.total()} images of {len(unknown)} classes unknown to the source "
-            f"({some(sort_classes(unknown))}): they are trained on, and left out of evaluation"
+            f"target has {unknown.total()} images of {len(unknown)} classes unknown to the source "
+            f"({abbreviate(sort_classes(unknown))}): used for training, left out of evaluation"
         )
     present = set(match.index.values())
     missing = [name for number, name in enumerate(source_classes) if number not in present]
     if missing:
-        warnings.append(f"target has no image of {len(missing)} source classes: {some(missing)}")
+        warnings.append(f"target has no images of {len(missing)} source classes: {abbreviate(missing)}")
     unlabelled = sum(row.label is None for row in listing.rows)
     if unlabelled:
-        warnings.append(f"target holds {unlabelled} images without a label: they are left out of evaluation")
+        warnings.append(f"target has {unlabelled} images without a label: left out of evaluation")
     return tuple(warnings)
 
 
@@ -175,9 +177,9 @@ def _read(
         rows = read_table(path, labels_required, path_column, label_column)
     else:
         kinds = ", ".join((*LIST_SUFFIXES, *TABLE_SUFFIXES))
-        raise DataError(f"{one_line(path)}: neither a folder nor a list or table ({kinds})")
+        raise DataError(f"{one_line(path)}: not a folder, list or table ({kinds})")
     if not rows:
         raise DataError(f"{one_line(path)}: no image in this file")
     located = locate([row.path for row in rows], path, root) if path.is_file() else [row.path for row in rows]
     placed = [Row(row.line, place, row.label) for row, place in zip(rows, located, strict=True)]
-    return Listing(path, sorted(placed, key=lambda row: row.path), written=True)
+    return Listing(path, sorted(placed, key=lambda row: row.path), explicit_labels=True)

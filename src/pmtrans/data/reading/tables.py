@@ -1,6 +1,7 @@
-"""CSV, TSV and Parquet tables: one row per image, the columns named by the user or found.
+"""Read lists and tables, one row per image.
 
-The list files of the UDA literature: ``path label`` on each line, the label optional for a target.
+A list file, as in the UDA literature, has ``path label`` on each line; the label is optional for a target. A table is
+CSV, TSV or Parquet; its columns are given by the user or found by their usual names.
 """
 
 from __future__ import annotations
@@ -18,11 +19,31 @@ _PATH_COLUMNS = (
     *("path", "image_path", "img_path", "file_path", "filepath", "file_name", "filename"),
     *("file", "image", "img", "image_name"),
 )
-# Names before ids: a table that has both says more by the name.
+# Names before ids: in a table with both, names say more.
 _LABEL_COLUMNS = (
     *("class_name", "label_name", "class", "category"),
     *("label", "class_id", "label_id", "target", "y"),
 )
+
+
+def read_list(path: Path, labels_required: bool) -> list[Row]:
+    """The rows of a list file. Paths may contain spaces; a label with spaces needs a tab before it."""
+    reader = RowReader(labels_required)
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if entry := line.strip(" \t\r"):
+            reader.add(number, *_split(entry))
+    if reader.problems:
+        raise MalformedLines(path, reader.problems)
+    return reader.rows
+
+
+def _split(entry: str) -> tuple[str, str | None]:
+    if is_image_name(entry):
+        return entry, None
+    image, _, label = entry.rpartition("\t" if "\t" in entry else " ")
+    if not image:  # a single word that is not an image is reported as an invalid path
+        return entry, None
+    return image.rstrip(" \t"), label
 
 
 def read_table(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
@@ -35,7 +56,7 @@ def _read_csv(path: Path, labels_required: bool, path_column: str | None, label_
     text = read_text(path)
     header_line = text.split("\n", 1)[0]
     delimiter = "\t" if path.suffix.lower() in (".tsv", ".tab") else ","
-    if delimiter == "," and ";" in header_line and "," not in header_line:  # half of Europe's spreadsheets
+    if delimiter == "," and ";" in header_line and "," not in header_line:  # spreadsheets in many European locales
         delimiter = ";"
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     reader = RowReader(labels_required)
@@ -48,7 +69,7 @@ def _read_csv(path: Path, labels_required: bool, path_column: str | None, label_
             if len(cells) == len(header):
                 label = None if at_label is None else cells[at_label]
                 reader.add(begin, cells[at_path], label)
-            elif cells:  # an empty line is no row
+            elif cells:  # skip empty lines
                 reader.problems.append((begin, f"{len(cells)} columns where the header has {len(header)}"))
             begin = lines.line_num + 1
     except csv.Error as error:
@@ -72,7 +93,7 @@ def _read_parquet(path: Path, labels_required: bool, path_column: str | None, la
         paths = table.column(header[at_path]).to_pylist()
         labels = [None] * len(paths) if at_label is None else table.column(header[at_label]).to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{one_line(path)}: not a Parquet file that can be read ({one_line(error)})") from None
+        raise DataError(f"{one_line(path)}: cannot be read as Parquet ({one_line(error)})") from None
     reader = RowReader(labels_required)
     for number, (image, label) in enumerate(zip(paths, labels, strict=True), start=1):
         image = image.decode("utf-8", "surrogateescape") if isinstance(image, bytes) else image
@@ -96,36 +117,18 @@ def _columns(
     return at_path, at_label
 
 
-def _column(path: Path, header: Sequence[str], given: str | None, usual: Sequence[str], option: str) -> int | None:
+def _column(
+    path: Path, header: Sequence[str], given: str | None, usual_names: Sequence[str], option: str
+) -> int | None:
     if given is not None:
         if given in header:
             return header.index(given)
         columns = f"{one_line(', '.join(header))}.{nearest(given, header)}"
-        raise DataError(f"{one_line(path)}: no column {given!r} ({option}); it has {columns}")
+        raise DataError(f"{one_line(path)}: no column {given!r} ({option}); its columns are {columns}")
     lowered = [name.lower().replace(" ", "_") for name in header]
-    return next((lowered.index(name) for name in usual if name in lowered), None)
+    return next((lowered.index(name) for name in usual_names if name in lowered), None)
 
 
 def _not_found(path: Path, header: Sequence[str], what: str, option: str) -> str:
-    columns = one_line(", ".join(header)) or "nothing"
-    return f"{one_line(path)}: which column is the {what}? It has {columns}; name one by {option}"
-
-
-def read_list(path: Path, labels_required: bool) -> list[Row]:
-    """The rows of a list file. The path may hold spaces; a label that does needs a tab before it."""
-    reader = RowReader(labels_required)
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if entry := line.strip(" \t\r"):
-            reader.add(number, *_split(entry))
-    if reader.problems:
-        raise MalformedLines(path, reader.problems)
-    return reader.rows
-
-
-def _split(entry: str) -> tuple[str, str | None]:
-    if is_image_name(entry):
-        return entry, None
-    image, _, label = entry.rpartition("\t" if "\t" in entry else " ")
-    if not image:  # one word that is no image: let it be reported as the path it should have been
-        return entry, None
-    return image.rstrip(" \t"), label
+    columns = one_line(", ".join(header)) or "none"
+    return f"{one_line(path)}: no {what} column found; its columns are {columns}: name one with {option}"

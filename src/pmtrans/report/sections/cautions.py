@@ -1,4 +1,4 @@
-"""What to be careful about: said by training, by the data, and by the numbers themselves."""
+"""Warnings from training, from the data, and from the results."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pmtrans.report.section import Section
 from pmtrans.report.sections.headline import contradicts
 from pmtrans.selection.collapse import collapse_signs
 
-MOST = 40
-UNSTABLE = 0.1  # of the pseudo labels, still changing at the end
-STARVED = 0.3  # of the time, waiting for images
+MAX_WARNINGS = 40
+UNSTABLE = 0.1  # share of pseudo labels that still change at the end
+STARVED = 0.3  # share of the time spent waiting for images
 
 
 def cautions(material: Material) -> Section | None:
-    """One line each, none twice."""
-    found = list(dict.fromkeys(one_line(text, 600) for text in _found(material)))
+    """The distinct warnings, one line each."""
+    found = list(dict.fromkeys(one_line(text, 600) for text in _warnings(material)))
     if not found:
         return None
-    values = {"warnings": found[:MOST], "more": max(0, len(found) - MOST)}
+    values = {"warnings": found[:MAX_WARNINGS], "more": max(0, len(found) - MAX_WARNINGS)}
     return Section("cautions", "Warnings", "cautions.html", values=values)
 
 
-def _found(material: Material) -> Iterator[str]:
+def _warnings(material: Material) -> Iterator[str]:
     summary = material.summary
-    yield from _of_the_labels(material)
+    yield from _label_warnings(material)
     for line in material.evaluations:
         for text in line.get("warnings") or ():
             yield f"Step {line['step']}: {text}"
@@ -37,17 +37,17 @@ def _found(material: Material) -> Iterator[str]:
             before.target_logits_MK.softmax(1) if before is not None else None,
             classes=material.classes or None,
         )
-    yield from _of_the_game(material)
+    yield from _game_warnings(material)
     waiting = [line["waiting_share"] for line in material.metrics if line.get("waiting_share") is not None]
     if waiting and sum(waiting) / len(waiting) > STARVED:
         yield f"Training waited for images {sum(waiting) / len(waiting):.0%} of the time: raise data.workers."
     if material.evidence is None and summary is not None:
-        yield "No part of the source was held out (data.holdout=0): no model was chosen, nothing was estimated."
+        yield "No part of the source was held out (data.holdout=0): no model was selected and no accuracy estimated."
     yield from material.warnings
 
 
-def _of_the_labels(material: Material) -> Iterator[str]:
-    """Where target labels exist, they overrule whatever was judged without them."""
+def _label_warnings(material: Material) -> Iterator[str]:
+    """Target labels, where they exist, override label-free results."""
     summary = material.summary
     if summary is None or summary.adapted is None or summary.source_only is None or summary.verdict is None:
         return
@@ -56,10 +56,10 @@ def _of_the_labels(material: Material) -> Iterator[str]:
         yield f"Without labels the verdict is «{summary.verdict}»; the target's labels say {100 * gain:+.1f} points."
     estimate = summary.estimate
     if estimate and not estimate["low"] <= summary.adapted <= estimate["high"]:
-        yield f"The estimate's interval does not hold the measured accuracy, {100 * summary.adapted:.1f} %."
+        yield f"The estimate's interval does not contain the measured accuracy, {100 * summary.adapted:.1f} %."
 
 
-def _of_the_game(material: Material) -> Iterator[str]:
+def _game_warnings(material: Material) -> Iterator[str]:
     states = [line for line in material.metrics if line.get("beta_b") and line.get("beta_g")]
     method = material.config.method
     if states and "beta_floor" in method and "beta_ceiling" in method and method.get("beta") != "fixed":

@@ -1,4 +1,4 @@
-"""What was logged while training: losses, accuracy, pseudo labels, learning rates."""
+"""Training curves: losses, accuracy, pseudo labels."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pmtrans.report.figures import LOSSES, draw_accuracy, draw_losses, draw_valu
 from pmtrans.report.material import Line, Material
 from pmtrans.report.section import Chart, Section
 
-_KNOWN = {*LOSSES, "alpha", "gradient_norm", "seconds", "images_per_second", "waiting_share", "epoch", "step"}
-_ELSEWHERE = ("beta_", "label_weight_", "pseudo_labels_", "learning_rate.", "score.", "game.", "oracle_")
+_COMMON_VALUES = {*LOSSES, "alpha", "gradient_norm", "seconds", "images_per_second", "waiting_share", "epoch", "step"}
+_OTHER_SECTIONS = ("beta_", "label_weight_", "pseudo_labels_", "learning_rate.", "score.", "game.", "oracle_")
 
 
 def training(material: Material) -> Section | None:
-    """Every loss curve; methods that log parts of their own get them too."""
+    """All loss curves, including values that only some methods log."""
     lines = [line for line in material.metrics if "event" not in line]
     if not lines:
         return None
     losses, axes = new_axes()
     draw_losses(axes, lines)
     charts = [Chart("losses", losses, "Losses over the steps")]
-    others = own_values(lines)
+    others = method_specific_values(lines)
     if others:
         figure, axes = new_axes()
         draw_values(axes, lines, {name: name.replace("_", " ") for name in others}, "Other values of the method")
@@ -41,14 +41,14 @@ def training(material: Material) -> Section | None:
     return Section("training", "Training", charts=tuple(charts))
 
 
-def own_values(lines: list[Line]) -> list[str]:
-    """Numbers beyond those that this page knows."""
+def method_specific_values(lines: list[Line]) -> list[str]:
+    """Logged values that no other chart shows."""
     names = dict.fromkeys(name for line in lines for name, value in line.items() if isinstance(value, float))
-    return [name for name in names if name not in _KNOWN and not name.startswith(_ELSEWHERE)][:7]
+    return [name for name in names if name not in _COMMON_VALUES and not name.startswith(_OTHER_SECTIONS)][:7]
 
 
 def accuracy(material: Material) -> Section | None:
-    """Accuracy on the target where its labels exist, for show only."""
+    """Target accuracy, where labels exist; for display only."""
     runs = {"source only": material.baseline_metrics, material.method: material.metrics}
     if not any(line.get("oracle_accuracy") is not None for lines in runs.values() for line in lines):
         return None
@@ -60,7 +60,7 @@ def accuracy(material: Material) -> Section | None:
     return Section(
         "accuracy",
         "Accuracy over time",
-        lead="Target labels were read for this chart only; they chose nothing. Dotted: the model that was kept.",
+        lead="Target labels were read for this chart only, not for selection. Dotted: the selected model.",
         charts=(Chart("accuracy", figure, "Accuracy on the target"),),
     )
 

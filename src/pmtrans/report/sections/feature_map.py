@@ -1,4 +1,4 @@
-"""Both domains on one map, before and after, with the images under the points."""
+"""A joint t-SNE of both domains before and after adaptation, with a thumbnail for each point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pmtrans.report.material import Material
 from pmtrans.report.section import Chart, Section
 from pmtrans.selection.evidence import Evidence
 
-MOST_SOURCE, MOST_TARGET = 350, 600  # bounds the page and the time of t-SNE, whatever the size of the domains
+MAX_SOURCE, MAX_TARGET = 350, 600  # limits the size of the page and the time of t-SNE
 
 
 def feature_map(material: Material) -> Section | None:
@@ -22,8 +22,8 @@ def feature_map(material: Material) -> Section | None:
     after, before = material.evidence, material.baseline_evidence
     if after is None or len(after.source_labels_N) + len(after.target_logits_MK) < 5:
         return None
-    source = _drawn(len(after.source_labels_N), MOST_SOURCE)
-    target = _drawn(len(after.target_logits_MK), MOST_TARGET)
+    source = _sample(len(after.source_labels_N), MAX_SOURCE)
+    target = _sample(len(after.target_logits_MK), MAX_TARGET)
     models = {"before adaptation": before, "after adaptation": after} if before is not None else {"the model": after}
     embedded = common_embedding(
         [
@@ -52,12 +52,12 @@ def feature_map(material: Material) -> Section | None:
         "all_source": len(after.source_labels_N),
         "all_target": len(after.target_logits_MK),
     }
-    chart = Chart("features", _figure(panels, len(source)), "t-SNE of both domains", shown=False)
+    chart = Chart("features", _figure(panels, len(source)), "t-SNE of both domains", inline=False)
     return Section("features", "Both domains on one map", "features.html", values=values, charts=(chart,))
 
 
-def _drawn(count: int, most: int) -> list[int]:
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:most]
+def _sample(count: int, max_images: int) -> list[int]:
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:max_images]
     return sorted(order.tolist())
 
 

@@ -1,4 +1,4 @@
-"""Player P and the game: the Beta, the label weights, and how far from an equilibrium the players are."""
+"""The Beta of player P, the label weights, and the players' distance from an equilibrium."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TITLES = {
 
 
 def mixing(material: Material) -> Section | None:
-    """Density and path of the Beta, and what label the mixed images carried."""
+    """Density and path of the Beta, and the label weights of mixed images."""
     charts = []
     if any(line.get("beta_b") for line in material.metrics):
         for name, draw, title in (

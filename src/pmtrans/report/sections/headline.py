@@ -1,4 +1,4 @@
-"""The first thing to see: did it work, how well, and how sure is that."""
+"""The headline: did adaptation help, how accurate is the model, and how certain is that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pmtrans.report.material import Material
 from pmtrans.report.section import Section
 from pmtrans.selection.validators import VALIDATORS
 
-NOTABLE = 0.02  # of accuracy: where labels and verdict should agree
+NOTABLE = 0.02  # difference in accuracy from which labels and verdict should agree
 VERDICTS = {
     "helped": "Adaptation helped",
     "unchanged": "Adaptation changed nothing",
@@ -18,7 +18,7 @@ VERDICTS = {
 
 
 def headline(material: Material) -> Section:
-    """Verdict, accuracies where labels exist, the estimate where they do not, and which model was kept."""
+    """Verdict, estimated accuracy, measured accuracies where labels exist, and the selected step."""
     summary = material.summary
     values: dict[str, Any] = {"state": _state(material), "summary": summary, "method": material.method}
     if summary is None:
@@ -41,14 +41,14 @@ def headline(material: Material) -> Section:
 
 
 def contradicts(verdict: str | None, gain: float | None) -> bool:
-    """Whether labels, where they exist, overrule what was judged without them."""
+    """Whether the gain measured with labels contradicts the label-free verdict."""
     if verdict is None or gain is None:
         return False
     return verdict != ("unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt")
 
 
 def _with_titles(explanation: str) -> str:
-    """Validators by the names that the page gives them."""
+    """Replace validators' identifiers by their titles."""
     return re.sub(r"[a-z_]+", lambda word: VALIDATORS[word[0]].title if word[0] in VALIDATORS else word[0], explanation)
 
 
@@ -57,7 +57,7 @@ def _difference(after: float | None, before: float | None) -> float | None:
 
 
 def _state(material: Material) -> str:
-    """How far the run has come, in words."""
+    """The progress of an unfinished run, as text."""
     if material.summary is not None:
         return ""
     lines, stage = material.metrics, "adaptation"
@@ -67,6 +67,6 @@ def _state(material: Material) -> str:
         return "Training has not logged a step yet."
     total = f" of {material.steps}" if material.steps else ""
     return (
-        f"Training stopped, or is going on, at step {lines[-1]['step']}{total} of {stage}. "
-        "This page shows what is there so far; the same train command goes on from the last checkpoint."
+        f"Training is running, or was stopped, at step {lines[-1]['step']}{total} of {stage}. "
+        "This page shows the results so far; the same train command resumes from the last checkpoint."
     )

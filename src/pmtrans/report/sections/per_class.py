@@ -1,4 +1,4 @@
-"""Class by class: what is confused with what, which classes grow or die, and a table of all."""
+"""Per-class results: confusion, predicted class shares before and after, and a table of all classes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pmtrans.evaluation.accuracy import Accuracy, measure_accuracy
-from pmtrans.report.drawing import AFTER, BEFORE, SOURCE, short
+from pmtrans.report.drawing import AFTER, BEFORE, SOURCE, axis_label
 from pmtrans.report.material import Material
 from pmtrans.report.section import Chart, Section
 from pmtrans.selection.evidence import Evidence
 
-NAMED = 35  # classes that an axis has room for
+MAX_NAMED_CLASSES = 35  # that fit on an axis
 PAIRS = 12
 
 
@@ -30,13 +30,13 @@ def confusion(material: Material) -> Section | None:
     if material.target_labels:
         for name, evidence, title in (("before", before, "Source only"), ("after", after, "Adapted")):
             if evidence is not None:
-                figure = _confusion_figure(measured(material, evidence), material.classes, title)
+                figure = _confusion_figure(target_accuracy(material, evidence), material.classes, title)
                 charts.append(Chart(f"confusion-{name}", figure, f"Confusion, {title.lower()}"))
         values["confused"] = _most_confused(material, after)
     figure = _shares_figure(material, after, before)
     charts.append(Chart("class-shares", figure, "Predicted share of each class against its share in the source"))
     if before is not None:
-        values["moved"] = _moved(material, before, after)
+        values["moved"] = _most_changed(material, before, after)
     return Section("confusion", "Confusion" if values["labelled"] else "Shares of the classes", "confusion.html",
                    values=values, charts=tuple(charts))  # fmt: skip
 
@@ -52,8 +52,8 @@ def per_class(material: Material) -> Section | None:
     before_K = None if before is None else torch.bincount(before.target_predictions_M(), minlength=count)
     confidence_M = after.target_logits_MK.softmax(1).max(1).values
     labelled = bool(material.target_labels)
-    accuracy = list(measured(material, after).per_class.values()) if labelled else [None] * count
-    earlier = list(measured(material, before).per_class.values()) if labelled and before else [None] * count
+    accuracy = list(target_accuracy(material, after).per_class.values()) if labelled else [None] * count
+    earlier = list(target_accuracy(material, before).per_class.values()) if labelled and before else [None] * count
     holdout = measure_accuracy(after.source_predictions_N(), after.source_labels_N, _numbers(count)).per_class
     true_K = Counter(material.target_labels.values())
     rows = []
@@ -76,8 +76,8 @@ def per_class(material: Material) -> Section | None:
     return Section("classes", "Class by class", "classes.html", values=values)
 
 
-def measured(material: Material, evidence: Evidence) -> Accuracy:
-    """Accuracy on the labelled part of the target; numbers stand for names, which need not be distinct when shown."""
+def target_accuracy(material: Material, evidence: Evidence) -> Accuracy:
+    """Accuracy on the labelled part of the target; by class index, as shortened names may not be distinct."""
     places = sorted(material.target_labels)
     predicted = evidence.target_predictions_M()[places]
     labels = torch.tensor([material.target_labels[place] for place in places])
@@ -97,7 +97,7 @@ def _numbers(count: int) -> list[str]:
 
 
 def _most_confused(material: Material, evidence: Evidence) -> list[dict[str, Any]]:
-    matrix = measured(material, evidence).confusion_KK.clone().fill_diagonal_(0)
+    matrix = target_accuracy(material, evidence).confusion_KK.clone().fill_diagonal_(0)
     ranked = matrix.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
     count = len(material.classes)
     pairs = [(index // count, index % count) for index in ranked]
@@ -108,8 +108,8 @@ def _most_confused(material: Material, evidence: Evidence) -> list[dict[str, Any
     ]
 
 
-def _moved(material: Material, before: Evidence, after: Evidence) -> list[dict[str, Any]]:
-    """From which class to which class adaptation moved the most images."""
+def _most_changed(material: Material, before: Evidence, after: Evidence) -> list[dict[str, Any]]:
+    """The pairs of classes between which adaptation changed the most predictions."""
     pairs = zip(before.target_predictions_M().tolist(), after.target_predictions_M().tolist(), strict=True)
     counts = Counter(pair for pair in pairs if pair[0] != pair[1])
     return [
@@ -126,9 +126,9 @@ def _confusion_figure(accuracy: Accuracy, classes: tuple[str, ...], title: str) 
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     axes.grid(False)
     axes.spines[:].set_visible(True)
-    if len(classes) <= NAMED:
+    if len(classes) <= MAX_NAMED_CLASSES:
         size = 8 if len(classes) <= 15 else 6
-        names = [short(name, 14) for name in classes]
+        names = [axis_label(name, 14) for name in classes]
         axes.set_xticks(range(len(classes)), names, rotation=90, fontsize=size)
         axes.set_yticks(range(len(classes)), names, fontsize=size)
         if len(classes) <= 12:
@@ -141,7 +141,7 @@ def _confusion_figure(accuracy: Accuracy, classes: tuple[str, ...], title: str) 
 
 
 def _shares_figure(material: Material, after: Evidence, before: Evidence | None) -> Figure:
-    """Points on a line per class; where there are too many classes, those whose share differs most."""
+    """One line of points per class; of too many classes, those whose share differs most from the source."""
     count = len(material.classes)
     source_K = source_counts(material, count)
     shares = {"adapted": (torch.bincount(after.target_predictions_M(), minlength=count).double(), AFTER, "o")}
@@ -155,14 +155,14 @@ def _shares_figure(material: Material, after: Evidence, before: Evidence | None)
     percent = {name: (100 * counts / counts.sum(), colour, mark) for name, (counts, colour, mark) in shares.items()}
     reference = percent.get("source images", percent["adapted"])[0]
     differs = (percent["adapted"][0] - reference).abs()
-    shown = sorted(differs.argsort(descending=True, stable=True)[:NAMED].tolist())
-    figure = Figure(figsize=(4.6, 1.2 + 0.17 * len(shown) + 0.4), layout="constrained")
+    selected = sorted(differs.argsort(descending=True, stable=True)[:MAX_NAMED_CLASSES].tolist())
+    figure = Figure(figsize=(4.6, 1.2 + 0.17 * len(selected) + 0.4), layout="constrained")
     axes = figure.subplots()
-    places = range(len(shown))
+    places = range(len(selected))
     for name, (values, colour, mark) in percent.items():
-        axes.plot(values[shown], places, mark, color=colour, label=name, markersize=7 if mark == "|" else 4.5)
-    axes.set_yticks(places, [short(material.classes[k], 16) for k in shown], fontsize=7)
+        axes.plot(values[selected], places, mark, color=colour, label=name, markersize=7 if mark == "|" else 4.5)
+    axes.set_yticks(places, [axis_label(material.classes[k], 16) for k in selected], fontsize=7)
     axes.invert_yaxis()
     axes.set(xlabel="% of the images", title="Predicted share of each class", xlim=(0, None))
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16 if len(shown) < 12 else -0.08), ncols=2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16 if len(selected) < 12 else -0.08), ncols=2)
     return figure

@@ -1,4 +1,4 @@
-"""Images: how they are mixed, what the model looks at, and which it is most and least sure of."""
+"""Example images: mixed pairs, attention maps, and the most and least certain predictions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pmtrans.pages.thumbnails import data_uri, thumbnail
-from pmtrans.report.drawing import short
+from pmtrans.report.drawing import axis_label
 from pmtrans.report.image_figures import Pixels, draw_attention
 from pmtrans.report.material import Material
-from pmtrans.report.run_figures import mixed_figure, shown_image
+from pmtrans.report.run_figures import denormalised_image, mixed_figure
 from pmtrans.report.section import Chart, Section
 from pmtrans.run.model_folder import TrainedModel
 from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.evidence import Evidence
 
 EXAMPLES = 6
-SURE = 12
+CERTAIN = 12
 
 
 def mixed_images(material: Material) -> Section | None:
-    """Two parents, the mix map, the result; in pixels, as the model mixes tokens."""
+    """Source, target, mixing ratios and mixed image; in pixels, as the model mixes tokens."""
     states = [line for line in material.metrics if line.get("beta_b") and line.get("beta_g")]
     if not states or material.data is None or material.model is None or "mixing" not in material.config.method:
         return None
@@ -56,9 +56,9 @@ def attention(material: Material) -> Section | None:
     paths = [material.data.target.domain.paths[index] for index in chosen]
     models = {"before": material.baseline_model, "after": material.model}
     evidence = {"before": material.baseline_evidence, "after": material.evidence}
-    images = np.stack([shown_image(path, material.model.preprocessing) for path in paths])
+    images = np.stack([denormalised_image(path, material.model.preprocessing) for path in paths])
     truth = [material.target_labels.get(index) for index in chosen]
-    captions = {"image": ["" if label is None else short(material.classes[label], 14) for label in truth]}
+    captions = {"image": ["" if label is None else axis_label(material.classes[label], 14) for label in truth]}
     maps: dict[str, Pixels] = {}
     for name, trained in models.items():
         seen = evidence[name]
@@ -66,7 +66,7 @@ def attention(material: Material) -> Section | None:
             continue
         predicted = seen.target_predictions_M()[chosen]
         maps[name] = _scores(trained, images, predicted)
-        captions[name] = [short(material.classes[label], 14) for label in predicted.tolist()]
+        captions[name] = [axis_label(material.classes[label], 14) for label in predicted.tolist()]
     figure = Figure(figsize=(1.45 * (1 + len(maps)), 1.62 * len(chosen)), layout="constrained")
     draw_attention(figure, images, maps, captions, material.model.model.backbone.grid)
     return Section(
@@ -79,7 +79,7 @@ def attention(material: Material) -> Section | None:
 
 
 def _changed_first(after: Evidence, before: Evidence | None) -> list[int]:
-    """Half of the examples are images that changed their class with the greatest certainty, half drawn at random."""
+    """Half of the examples changed their predicted class, with the highest confidence; half are drawn at random."""
     confidence_M, predicted_M = after.target_logits_MK.softmax(1).max(1)
     order = torch.randperm(len(predicted_M), generator=torch.Generator().manual_seed(0)).tolist()
     changed: list[int] = []
@@ -101,7 +101,7 @@ def _scores(trained: TrainedModel, images: Pixels, predicted: Tensor) -> Pixels:
 
 
 def certainty(material: Material) -> Section | None:
-    """The target images that the model is most and least sure of; at most two of a class among the surest."""
+    """The target images with the most and the least certain predictions; at most two per class of the former."""
     if material.data is None or material.evidence is None:
         return None
     evidence, paths = material.evidence, material.data.target.domain.paths
@@ -112,7 +112,7 @@ def certainty(material: Material) -> Section | None:
     most: list[int] = []
     for index in order:
         label = int(predicted_M[index])
-        if taken.get(label, 0) < 2 and len(most) < SURE:
+        if taken.get(label, 0) < 2 and len(most) < CERTAIN:
             taken[label] = taken.get(label, 0) + 1
             most.append(index)
 
@@ -127,5 +127,5 @@ def certainty(material: Material) -> Section | None:
             "right": None if truth is None else truth == predicted,
         }
 
-    values = {"most": [card(i) for i in most], "least": [card(i) for i in reversed(order[-SURE:])]}
+    values = {"most": [card(i) for i in most], "least": [card(i) for i in reversed(order[-CERTAIN:])]}
     return Section("certainty", "Most and least certain", "certainty.html", values=values)

@@ -1,4 +1,4 @@
-"""What was run: data, configuration, versions, seed, time."""
+"""Facts of the run: data, configuration, versions, seed, time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pmtrans.run.provenance import environment, flatten
 
 
 def facts(material: Material) -> Section:
-    """Enough to run it again."""
+    """All that is needed to repeat the run."""
     config = material.config
     rows = [
         ("Method", material.method),
@@ -34,7 +34,7 @@ def facts(material: Material) -> Section:
 
 
 def _as_typed(value: object) -> str:
-    """As it is written in a recipe or behind ``section.key=``."""
+    """A value as written in a recipe or in ``section.key=value``."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000)
     return one_line(text.removesuffix("\n").removesuffix("\n..."), 200)
 

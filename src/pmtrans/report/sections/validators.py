@@ -1,4 +1,4 @@
-"""The label-free scores over time, what each would have chosen, and how far they disagree."""
+"""Label-free scores over time, the step each would select, and their disagreement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TITLES = {name: validator.title for name, validator in VALIDATORS.items()} | {
 
 
 def validators(material: Material) -> Section | None:
-    """A row per validator: its curve, its own choice, and the accuracy there where labels exist."""
+    """A row per validator: its curve, the step it would select, and the accuracy there where labels exist."""
     lines = [line for line in material.evaluations if scores_of(line)]
     if not lines:
         return None
@@ -52,7 +52,7 @@ def validators(material: Material) -> Section | None:
         "selection": material.summary.selection if material.summary else "",
         "has_oracle": any(value is not None for value in oracle),
     }
-    chart = Chart("validators", _figure(material, names), "Validators over the steps", shown=False)
+    chart = Chart("validators", _figure(material, names), "Validators over the steps", inline=False)
     return Section("validators", "Scores without target labels", "validators.html", values=values, charts=(chart,))
 
 
