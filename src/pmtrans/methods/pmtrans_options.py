@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from pmtrans.losses.mixup_feature import Positives
 from pmtrans.losses.tradeoff import TradeoffKind
 from pmtrans.methods.method import Options
+from pmtrans.mixing import MIXINGS
+
+if TYPE_CHECKING:
+    MixingName = str
+else:
+    MixingName = Literal[tuple(MIXINGS)]
 
 REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs from the paper
     "beta": "descend",
@@ -33,9 +39,7 @@ class PMTransOptions(Options):
     head: Literal["linear", "mlp"] = Field("linear", description="classifier: linear or mlp")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the classification loss")
     warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before the game")
-    mixing: Literal["patchmix", "mixup", "manifold_mixup", "cutmix", "cutout", "transmix", "tokenmix"] = Field(
-        "patchmix", description="how the two domains are mixed"
-    )
+    mixing: MixingName = Field("patchmix", description="how the two domains are mixed")
     beta: Literal["ascend", "descend", "fixed"] = Field(
         "ascend", description="how player P moves; also fixed(b,g) for a fixed Beta of these concentrations"
     )
