@@ -18,7 +18,10 @@ from pmtrans.backbones.pooled import PooledBackbone
 from pmtrans.backbones.weights import load_weights
 from pmtrans.errors import ModelError, is_out_of_memory, nearest, one_line
 
-FAMILIES: tuple[type[Backbone], ...] = (ClassTokenBackbone, PooledBackbone)  # the first that accepts a model takes it
+FAMILIES: tuple[type[Backbone], ...] = (  # the first that accepts a model takes it
+    ClassTokenBackbone,
+    PooledBackbone,
+)
 _STEMS = ("patch_embed", "stem")
 # What timm would load or fetch on its own, past our checks, or what is decided elsewhere.
 _OWN = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir", "num_classes"}

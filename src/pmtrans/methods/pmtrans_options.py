@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from pmtrans.losses.mixup_feature import Positives
 from pmtrans.losses.tradeoff import TradeoffKind
 from pmtrans.methods.method import Options
-from pmtrans.mixing import MIXINGS
-
-if TYPE_CHECKING:
-    MixingName = str
-else:
-    MixingName = Literal[tuple(MIXINGS)]
+from pmtrans.mixing import MixingName
 
 REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs from the paper
     "beta": "descend",
