@@ -73,12 +73,18 @@ def files(functions: Iterable[object]) -> set[str]:
     return {Path(inspect.getsourcefile(function) or "").stem for function in functions}  # type: ignore[arg-type]
 
 
-def test_every_validator_and_every_section_of_the_report_is_in_its_table() -> None:
-    for package, functions in (
+@pytest.mark.parametrize(
+    ("package", "functions"),
+    [
         (pmtrans.selection.validators, [validator.function for validator in VALIDATORS.values()]),
         (pmtrans.report.sections, SECTIONS),
-    ):
-        assert {module.__name__.rpartition(".")[2] for module in modules(package)} == files(functions)
+    ],
+    ids=["validators", "sections"],
+)
+def test_every_validator_and_every_section_of_the_report_is_in_its_table(
+    package: ModuleType, functions: Iterable[object]
+) -> None:
+    assert {module.__name__.rpartition(".")[2] for module in modules(package)} == files(functions)
 
 
 def test_every_reader_of_a_layout_is_in_the_table() -> None:
@@ -106,9 +112,8 @@ def test_every_suffix_of_a_layout_is_on_the_page_about_data() -> None:
         (pmtrans.losses, "losses"),
         (pmtrans.methods, "methods"),
         (pmtrans.mixing, "mixing"),
-        (pmtrans.selection.validators, "selection"),
     ],
-    ids=["losses", "methods", "mixings", "validators"],
+    ids=["losses", "methods", "mixings"],
 )
 def test_every_formula_is_compared_with_one_written_in_a_test(package: ModuleType, folder: str) -> None:
     """A test names something of each file, or the file's name where it is the key of a table."""
@@ -121,6 +126,12 @@ def test_every_formula_is_compared_with_one_written_in_a_test(package: ModuleTyp
         public = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         named = any(re.search(rf"\b{name}\b", text) for name in public if not name.startswith("_"))
         assert named or f'"{stem}"' in text, module.__name__
+
+
+def test_every_validator_is_compared_with_its_formula() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (TESTS / "selection").glob("*.py"))
+    for module in modules(pmtrans.selection.validators):
+        assert f"from {module.__name__} import" in text
 
 
 def test_every_verb_is_on_the_command_line() -> None:
