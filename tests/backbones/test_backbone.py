@@ -15,7 +15,7 @@ from pmtrans.errors import ModelError
 from pmtrans.model import Model
 from tiny_data import TINY
 
-FAMILIES = ["vit", "distilled", "registers", "rotary", "swin"]
+FAMILIES = list(TINY)
 CLASS_TOKEN = ["vit", "distilled", "registers", "rotary"]
 
 

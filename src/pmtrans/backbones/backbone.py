@@ -42,7 +42,10 @@ class _Passthrough(nn.Module):
 
 
 class Backbone(nn.Module, ABC):
-    """A timm transformer as two functions. ``embed`` gives BND tokens; ``encode`` takes them."""
+    """A timm transformer as two functions. ``embed`` gives BND tokens; ``encode`` takes them.
+
+    A family of transformers says which models it ``accepts``, and implements ``_encode`` and ``attention_scores``.
+    """
 
     def __init__(self, model: Any, stem_name: str, image_size: int) -> None:
         super().__init__()
@@ -65,6 +68,11 @@ class Backbone(nn.Module, ABC):
         else:
             self.grid = self._native_shape[:2] if self._channels_last else self._native_shape[1:]
         self.patches = self.grid[0] * self.grid[1]
+
+    @classmethod
+    @abstractmethod
+    def accepts(cls, model: Any) -> bool:
+        """Whether this timm model, still whole, is of the family."""
 
     def embed(self, images: Tensor) -> Tensor:
         """Patch-embed images: tokens_BND, before position embedding and special tokens."""

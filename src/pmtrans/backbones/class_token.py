@@ -6,6 +6,8 @@ all layers, special tokens dropped, renormalised (paper, appendix "Attention Map
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -38,6 +40,10 @@ class _ClassTokenRow(InsideAttention):
 
 class ClassTokenBackbone(Backbone):
     """Features are timm's own pooled output; scores come from the class token."""
+
+    @classmethod
+    def accepts(cls, model: Any) -> bool:
+        return getattr(model, "cls_token", None) is not None and getattr(model, "num_prefix_tokens", 0) > 0
 
     def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
         if scored == 0:

@@ -18,6 +18,10 @@ from pmtrans.backbones.pooled import PooledBackbone
 from pmtrans.backbones.weights import load_weights
 from pmtrans.errors import ModelError, is_out_of_memory, nearest, one_line
 
+FAMILIES: tuple[type[Backbone], ...] = (  # the first that accepts a model takes it
+    ClassTokenBackbone,
+    PooledBackbone,
+)
 _STEMS = ("patch_embed", "stem")
 # What timm would load or fetch on its own, past our checks, or what is decided elsewhere.
 _OWN = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir", "num_classes"}
@@ -46,10 +50,9 @@ def create_backbone(
     draw_for_whole_batches(model)
     if weights not in ("none", "timm"):
         load_weights(model, Path(weights))
-    has_class_token = getattr(model, "cls_token", None) is not None and getattr(model, "num_prefix_tokens", 0) > 0
-    family = ClassTokenBackbone if has_class_token else PooledBackbone
+    family = next(family for family in FAMILIES if family.accepts(model))
     try:
-        backbone: Backbone = family(model, stem_name, image_size)
+        backbone = family(model, stem_name, image_size)
         with torch.no_grad():  # a first pass shows whether timm's model allows what the method asks
             backbone.eval()
             encoding = backbone.encode(backbone.embed(torch.zeros(1, 3, image_size, image_size)), scored=1)

@@ -40,6 +40,10 @@ class PooledBackbone(Backbone):
             self.final_grid = tuple(final.shape[1:3] if last else final.shape[2:])
             self._final_layout = "NHWC" if last else "NCHW"
 
+    @classmethod
+    def accepts(cls, model: Any) -> bool:
+        return True  # whatever no other family took
+
     def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
         final: Any = self.final_tokens(tokens_BND)
         features = self.trunk.forward_head(final, pre_logits=True)

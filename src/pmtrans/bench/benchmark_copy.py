@@ -9,8 +9,7 @@ from typing import Literal
 from pmtrans.bench.benchmarks import Benchmark, BenchmarkDomain, benchmark_named
 from pmtrans.data.reading.classes import normalised_name
 from pmtrans.data.reading.folders import read_folder
-from pmtrans.data.reading.read import LIST_SUFFIXES
-from pmtrans.data.reading.tables import read_list
+from pmtrans.data.reading.tables import LIST_SUFFIXES, read_list
 from pmtrans.errors import DataError, one_line
 
 Protocol = Literal["whole", "split"]

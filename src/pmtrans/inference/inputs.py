@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import IO, overload
 
 from pmtrans.data.image import is_image_name
-from pmtrans.data.reading.folders import list_images
-from pmtrans.data.reading.locate import locate
-from pmtrans.data.reading.read import LIST_SUFFIXES, TABLE_SUFFIXES
-from pmtrans.data.reading.tables import read_list, read_table
+from pmtrans.data.reading.layouts import layout_of, located_paths
 from pmtrans.errors import DataError, one_line
 
 
@@ -46,7 +43,7 @@ class PathList(Sequence[str]):
 
 
 def gather(given: Sequence[str], standard_input: IO[bytes], root: str | None = None) -> PathList:
-    """Folders (sorted, at any depth), images, list files, tables, and ``-`` for paths on standard input.
+    """Whatever ``data.reading.layouts`` knows, folders sorted; images; ``-`` for paths on standard input.
 
     An image that is not there stays in: it gets a row that says so. Nothing at all is an error.
     """
@@ -57,21 +54,11 @@ def gather(given: Sequence[str], standard_input: IO[bytes], root: str | None = N
 
 
 def _paths_of(name: str, standard_input: IO[bytes], root: str | None) -> Iterator[str]:
-    path, suffix = Path(name), Path(name).suffix.lower()
+    path = Path(name)
     if name == "-":
         yield from _lines(standard_input)
-    elif path.is_dir():
-        found = list_images(path)
-        if not found:
-            raise DataError(f"{one_line(name)}: no image in this folder (nor below it)")
-        yield from found
-    elif suffix in LIST_SUFFIXES + TABLE_SUFFIXES and path.exists():
-        rows = (
-            read_list(path, labels_required=False)
-            if suffix in LIST_SUFFIXES
-            else read_table(path, labels_required=False, path_column=None, label_column=None)
-        )
-        yield from locate([row.path for row in rows], path, root)
+    elif (layout := layout_of(path)) is not None:
+        yield from located_paths(layout, path, root)
     elif path.exists() or is_image_name(name):
         yield name
     else:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from pmtrans.losses.mixup_feature import Positives
 from pmtrans.losses.tradeoff import TradeoffKind
 from pmtrans.methods.method import Options
+from pmtrans.mixing import MixingName
 
 REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs from the paper
     "beta": "descend",
@@ -33,9 +34,7 @@ class PMTransOptions(Options):
         "paper", description="paper: our reading of the paper; reference: the authors' code"
     )
     warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before the game")
-    mixing: Literal["patchmix", "mixup", "manifold_mixup", "cutmix", "cutout", "transmix", "tokenmix"] = Field(
-        "patchmix", description="how the two domains are mixed"
-    )
+    mixing: MixingName = Field("patchmix", description="how the two domains are mixed")
     beta: Literal["ascend", "descend", "fixed"] = Field(
         "ascend", description="how player P moves; also fixed(b,g) for a fixed Beta of these concentrations"
     )

@@ -1,5 +1,7 @@
 """The PatchMix module and its ablations: tokens of two domains -> tokens of the one between."""
 
+from typing import TYPE_CHECKING, Literal
+
 from pmtrans.mixing.beta import LearnableBeta
 from pmtrans.mixing.cutmix import CutMix
 from pmtrans.mixing.cutout import CutOut
@@ -20,6 +22,10 @@ MIXINGS: dict[str, type[Mixing]] = {
     "transmix": TransMix,
     "tokenmix": TokenMix,
 }
+if TYPE_CHECKING:
+    MixingName = str
+else:
+    MixingName = Literal[tuple(MIXINGS)]  # for the switches of a method: any other name is refused
 
 __all__ = [
     "MIXINGS",
@@ -29,6 +35,7 @@ __all__ = [
     "ManifoldMixup",
     "Mixed",
     "Mixing",
+    "MixingName",
     "Mixup",
     "PatchMix",
     "Scores",

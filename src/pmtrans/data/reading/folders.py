@@ -50,11 +50,17 @@ def list_images(folder: str | Path) -> list[str]:
     return found
 
 
-def read_folder(folder: Path) -> Listing:
-    """The images of a folder, each labelled by the topmost folder on its path, if there is one."""
+def list_folder(folder: Path) -> list[str]:
+    """As ``list_images``; a folder without images is refused."""
     paths = list_images(folder)
     if not paths:
         raise DataError(f"{one_line(folder)}: no image in this folder or below it")
+    return paths
+
+
+def read_folder(folder: Path) -> Listing:
+    """The images of a folder, each labelled by the topmost folder on its path, if there is one."""
+    paths = list_folder(folder)
     base = os.path.join(folder, "")
     below = [path[len(base) :].split(os.sep) for path in paths]
     depth = 0  # amazon/images/back_pack/1.jpg: a lone folder that holds nothing but folders is not a class

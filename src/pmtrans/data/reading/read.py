@@ -26,16 +26,10 @@ from pmtrans.data.reading.classes import (
     refuse_unlabelled_folders,
     sort_classes,
 )
-from pmtrans.data.reading.folders import read_folder
-from pmtrans.data.reading.huggingface import is_huggingface_dataset, read_huggingface_dataset
-from pmtrans.data.reading.listing import Listing, Row
-from pmtrans.data.reading.locate import locate
+from pmtrans.data.reading.layouts import Request, known_suffixes, layout_of, located_rows
+from pmtrans.data.reading.listing import Listing
 from pmtrans.data.reading.order import label_free_order
-from pmtrans.data.reading.tables import read_list, read_table
 from pmtrans.errors import DataError, one_line
-
-LIST_SUFFIXES = (".txt", ".lst", ".list")
-TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 
 
 @dataclass(frozen=True)
@@ -164,22 +158,12 @@ def _read(
     labels_required: bool,
 ) -> Listing:
     path = Path(spec)
-    suffix = path.suffix.lower()
-    if path.is_dir():
-        if not is_huggingface_dataset(path):
-            return read_folder(path)
-        rows = read_huggingface_dataset(path, path_column, label_column, labels_required)
-    elif not path.exists():
+    layout = layout_of(path)
+    if layout is None and not path.exists():
         raise DataError(f"{one_line(path)}: there is no such folder or file")
-    elif suffix in LIST_SUFFIXES:
-        rows = read_list(path, labels_required)
-    elif suffix in TABLE_SUFFIXES:
-        rows = read_table(path, labels_required, path_column, label_column)
-    else:
-        kinds = ", ".join((*LIST_SUFFIXES, *TABLE_SUFFIXES))
-        raise DataError(f"{one_line(path)}: not a folder, list or table ({kinds})")
+    if layout is None:
+        raise DataError(f"{one_line(path)}: not a folder, list or table ({known_suffixes()})")
+    rows = located_rows(layout, path, Request(labels_required, path_column, label_column), root)
     if not rows:
         raise DataError(f"{one_line(path)}: no image in this file")
-    located = locate([row.path for row in rows], path, root) if path.is_file() else [row.path for row in rows]
-    placed = [Row(row.line, place, row.label) for row, place in zip(rows, located, strict=True)]
-    return Listing(path, sorted(placed, key=lambda row: row.path), explicit_labels=True)
+    return Listing(path, sorted(rows, key=lambda row: row.path), layout.explicit_labels)

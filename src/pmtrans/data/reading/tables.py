@@ -15,6 +15,8 @@ from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import MalformedLines, Row, RowReader, read_text
 from pmtrans.errors import DataError, nearest, one_line
 
+LIST_SUFFIXES = (".txt", ".lst", ".list")
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
 _PATH_COLUMNS = (
     *("path", "image_path", "img_path", "file_path", "filepath", "file_name", "filename"),
     *("file", "image", "img", "image_name"),
