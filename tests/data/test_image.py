@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_images import encoded, make_hostile_folder, noise, png_that_claims, with_orientation
 from PIL import Image, ImageOps
 
+from hostile_images import encoded, make_hostile_folder, noise, png_that_claims, with_orientation
 from pmtrans.data.image import MAX_PIXELS, UnreadableImage, load_image
 from pmtrans.errors import DataError
 

@@ -10,7 +10,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 from hostile_images import make_hostile_folder
-
 from pmtrans.errors import DataError
 from pmtrans.progress import Reporter
 from pmtrans.settings import load_config
