@@ -96,8 +96,8 @@ def test_scores_of_recomputed_blocks_are_taken_once(monkeypatch: pytest.MonkeyPa
     backbone = dropping("vit")
     checkpoint_blocks(transformer_blocks(backbone))
     taken: list[int] = []
-    attend = class_token._ClassTokenRow.attend
-    monkeypatch.setattr(class_token._ClassTokenRow, "attend", lambda row, call: taken.append(1) or attend(row, call))
+    attend = class_token._RecordClassToken.attend
+    monkeypatch.setattr(class_token._RecordClassToken, "attend", lambda row, call: taken.append(1) or attend(row, call))
     encoded(backbone)
     assert isinstance(backbone, ClassTokenBackbone)
     assert len(taken) == 2  # blocks, and not again in the backward pass
