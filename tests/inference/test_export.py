@@ -198,5 +198,5 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_line(saved_model: Callable[..
     with pytest.raises(ModelError, match=r"org/name on http://127.0.0.1:9 cannot be reached") as caught:
         push_model(saved_model(), "org/name", endpoint="http://127.0.0.1:9")
     assert "\n" not in str(caught.value)
-    with pytest.raises(ModelError, match="no name for a repository"):
+    with pytest.raises(ModelError, match="not a valid repository name"):
         push_model(saved_model(name="other"), "not a name!", endpoint="http://127.0.0.1:9")
