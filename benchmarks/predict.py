@@ -39,7 +39,7 @@ from pmtrans.inference.export.images import generated_images
 from pmtrans.inference.export.onnx_file import OnnxModel
 from pmtrans.inference.export.write import export_model
 from pmtrans.inference.inputs import PathList, gather
-from pmtrans.inference.predict_files import Settings, predict_to_file
+from pmtrans.inference.predict_files import PredictOptions, predict_to_file
 from pmtrans.inference.predictor import load
 from pmtrans.machine import useful_workers
 from pmtrans.model import Model
@@ -80,7 +80,7 @@ def speed(given: argparse.Namespace, folder: Path) -> dict[str, object]:
     bare = timm.create_model(f"local-dir:{model}", pretrained=True).eval()
     batches = [images for images, _ in image_batches(paths, predictor.trained.preprocessing, given.batch, 0)]
     workers = useful_workers(len(paths), given.batch) if given.workers is None else given.workers
-    settings = Settings(given.batch)
+    settings = PredictOptions(given.batch)
 
     def forward() -> None:
         with torch.inference_mode():

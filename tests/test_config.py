@@ -69,7 +69,7 @@ def test_a_recipe_of_the_package_is_found_by_its_name_and_a_file_of_that_name_co
 ) -> None:
     for name in ("office-31/deit", "recipes/office-31/deit.yaml"):
         assert load_config(Path(name)).train.epochs == 60
-    with pytest.raises(ConfigError, match=r"'office-31/diet' does not exist.*office-31/deit"):
+    with pytest.raises(ConfigError, match=r"'office-31/diet' is neither.*office-31/deit"):
         load_config(Path("office-31/diet"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "office-31").mkdir()

@@ -88,7 +88,7 @@ def test_by_the_command_line(tmp_path: Path, marker: Path, two_domains: tuple[Pa
 def test_by_an_option_that_timm_would_follow(option: str, tmp_path: Path, marker: Path) -> None:
     write_torch(tmp_path / "w.pth", marker)
     value = {"file": str(tmp_path / "w.pth")} if "cfg" in option else str(tmp_path / "w.pth")
-    with pytest.raises(ModelError, match=rf"backbone\.options\.{option} is not passed on to timm"):
+    with pytest.raises(ModelError, match=rf"backbone\.options\.{option} is reserved"):
         create_backbone("vit_tiny_patch16_224", "none", 32, {option: value})
     assert not marker.exists()
 

@@ -36,7 +36,7 @@ def test_messages(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_to_go_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["pmtrans", "train", "--out", EVIL, "--overwrite", "--resume", "old/run", "--resume=x", "seed=1"]
     monkeypatch.setattr("sys.argv", arguments)
-    said = running._same_command()
+    said = running._resume_command()
     assert_harmless(said)
     assert said == f"pmtrans train --out '{SHOWN}' seed=1"
 

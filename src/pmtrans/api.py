@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from pmtrans.config import settings_from_flags
 from pmtrans.inference.predictor import Prediction, Predictor, load
 from pmtrans.progress import Reporter
 from pmtrans.run.summary import Summary
@@ -15,7 +16,7 @@ from pmtrans.training.train import train
 
 
 class Run:
-    """A finished run: its folder, its numbers, and its model, opened when it is first used."""
+    """A finished run: its folder, its summary, and its model, which is loaded on first use."""
 
     def __init__(self, path: Path, summary: Summary) -> None:
         self.path = path
@@ -52,17 +53,11 @@ def adapt(
 ) -> Run:
     """Adapt a model from a labelled source to an unlabelled target and return the run.
 
-    ``settings`` are dotted keys: ``{"train.epochs": 10}``. A run that was interrupted in ``out`` goes on.
+    ``settings`` has dotted keys: ``{"train.epochs": 10}``. An interrupted run in ``out`` is resumed.
     """
-    flags = {
-        "data.source": fspath(source),
-        "data.target": fspath(target),
-        "backbone.name": backbone,
-        "backbone.weights": None if weights is None else fspath(weights),
-        "method.name": method,
-        "seed": seed,
-        **(settings or {}),
-    }
-    config = load_config(None if recipe is None else Path(recipe), (), flags)
+    flags = settings_from_flags(
+        source=source, target=target, backbone=backbone, weights=weights, method=method, seed=seed
+    )
+    config = load_config(None if recipe is None else Path(recipe), (), {**flags, **(settings or {})})
     folder = Path(out)
     return Run(folder, train(config, folder, Reporter(quiet), overwrite))

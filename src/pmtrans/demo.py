@@ -1,4 +1,4 @@
-"""The demo: printed digits to handwritten digits, source-only and then adapted with the same budget."""
+"""The demo: adapt from printed to handwritten digits, next to a source-only model with the same budget."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.backbones.digits_vit import weights_path
-from pmtrans.config import Config
+from pmtrans.config import Config, settings_from_flags
 from pmtrans.data.demo.digits import write_digits
 from pmtrans.data.domains import read_data
 from pmtrans.methods import METHODS
@@ -35,17 +35,11 @@ SETTINGS: dict[str, Any] = {
 
 
 def demo_config(source: Path, target: Path, seed: int, method: str, overrides: list[str]) -> Config:
-    """``SETTINGS`` for a method, those switches left out that it does not have."""
-    switches = {f"method.{switch}" for switch in METHODS[method].options.model_fields} if method in METHODS else set()
-    settings = {
-        "seed": seed,
-        "data.source": str(source),
-        "data.target": str(target),
-        "backbone.weights": str(weights_path()),
-        "method.name": method,
-        **{key: value for key, value in SETTINGS.items() if key in switches or not key.startswith("method.")},
-    }
-    return load_config(None, overrides, settings)
+    """``SETTINGS`` for a method, without the ``method`` options that it does not have."""
+    options = {f"method.{option}" for option in METHODS[method].options.model_fields} if method in METHODS else set()
+    settings = {key: value for key, value in SETTINGS.items() if key in options or not key.startswith("method.")}
+    flags = settings_from_flags(source=source, target=target, weights=weights_path(), method=method, seed=seed)
+    return load_config(None, overrides, {**flags, **settings})
 
 
 def run_demo(
@@ -53,8 +47,8 @@ def run_demo(
 ) -> Summary:
     """Write the data, train, draw the figures."""
     with claim(RunFolder(out), overwrite):
-        for cut_short in out.glob(".data-*"):
-            shutil.rmtree(cut_short)
+        for incomplete in out.glob(".data-*"):  # of an interrupted demo
+            shutil.rmtree(incomplete)
         reporter.note("Writing printed digits (source) and handwritten digits (target) ...")
         source, target = write_digits(out / "data", seed=0)
     config = demo_config(source, target, seed, method, overrides)
@@ -64,13 +58,13 @@ def run_demo(
 
 
 def _draw(config: Config, out: Path, reporter: Reporter) -> None:
-    """Losses, the Beta, accuracy and mixed images, in ``out/figures``."""
-    from pmtrans.report.run_figures import mixed_figure, write_figures  # matplotlib: only when all is trained
+    """Losses, the Beta distribution, accuracy and mixed images, in ``out/figures``."""
+    from pmtrans.report.run_figures import mixed_figure, write_figures  # matplotlib: loaded only after training
 
     trained = load_model(out / "model")
-    states = [line for line in read_metrics(out / "metrics.jsonl") if line.get("beta_b")]
+    with_beta = [line for line in read_metrics(out / "metrics.jsonl") if line.get("beta_b")]
     mixed = None
-    if states:
+    if with_beta:
         data = read_data(config, Reporter(quiet=True))
         mixed = mixed_figure(
             data.source.paths,
@@ -78,7 +72,7 @@ def _draw(config: Config, out: Path, reporter: Reporter) -> None:
             trained.preprocessing,
             trained.model.backbone.grid,
             config.method["mixing"],
-            (states[-1]["beta_b"], states[-1]["beta_g"]),
+            (with_beta[-1]["beta_b"], with_beta[-1]["beta_g"]),
         )
     write_figures(out, mixed)
     reporter.note(f"Figures: {out / 'figures'}")

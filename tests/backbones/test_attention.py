@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from pmtrans.backbones.attention import AttentionCall, InsideAttention
+from pmtrans.backbones.attention import AttentionCall, AttentionMode
 
 
 def call(mask: str = "none", scale: float | None = None) -> AttentionCall:
@@ -42,7 +42,7 @@ def test_the_first_row_is_that_of_the_dense_attention(mask: str, scale: float | 
 
 
 def test_every_fused_attention_inside_is_answered_and_none_outside() -> None:
-    class Double(InsideAttention):
+    class Double(AttentionMode):
         def attend(self, call: AttentionCall) -> torch.Tensor:
             return 2 * call.run()
 

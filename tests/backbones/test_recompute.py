@@ -97,13 +97,13 @@ def test_scores_of_recomputed_blocks_are_taken_once(monkeypatch: pytest.MonkeyPa
     backbone = dropping("vit")
     checkpoint_blocks(transformer_blocks(backbone))
     taken: list[int] = []
-    attend = class_token._ClassTokenRow.attend
+    attend = class_token._RecordClassToken.attend
 
     def counted(row: Any, call: Any) -> Any:
         taken.append(1)
         return attend(row, call)
 
-    monkeypatch.setattr(class_token._ClassTokenRow, "attend", counted)
+    monkeypatch.setattr(class_token._RecordClassToken, "attend", counted)
     encoded(backbone)
     assert isinstance(backbone, ClassTokenBackbone)
     assert len(taken) == 2  # blocks, and not again in the backward pass

@@ -43,7 +43,7 @@ def test_one_line_exit_code_2_and_nothing_is_overwritten(
         "missing": "there is no such folder", "empty": "no image", "one-class": "only one class",
         "in-use": "is in use",
         "unknown-key": "Did you mean 'train.epochs'", "wrong-type": "train.epochs",
-        "unknown-model": "timm knows no model",
+        "unknown-model": "timm has no model",
         "no-transformer": "is not a transformer", "weights-misfit": "does not fit", "weights-missing": "does not exist",
         "pickle": "was refused", "unknown-method": "Unknown method", "no-source": "--source",
     }[case]  # fmt: skip

@@ -95,7 +95,7 @@ def test_killed_half_way_and_started_again_gives_the_file_of_one_go(
     [
         (["predict", "{here}/nothing", "{images}"], "neither a run folder nor a model folder"),
         (["predict", "{model}", "{here}/nothing"], "no such folder or file"),
-        (["predict", "{model}", "{images}", "--out", "rows.xlsx"], "none of .csv"),
+        (["predict", "{model}", "{images}", "--out", "rows.xlsx"], "the format is one of .csv"),
         (["predict", "{model}", "{images}", "--out", "{here}/model/config.json/rows.csv"], "cannot be written"),
         (["predict", "{model}", "{images}", "--device", "warp"], "cannot be used here"),
         (["export", "{model}", "--format", "torch"], "--out FILE"),

@@ -56,7 +56,7 @@ def test_a_signal_to_all_processes_saves_says_how_to_go_on_and_the_run_ends_the_
     said = process.communicate()[1]
     assert process.returncode == code, said
     last = said.splitlines()[-1]
-    assert last.startswith(f"Stopped by {signal.Signals(number).name}; all that was done is saved in {run}. Go on with")
+    assert last.startswith(f"Stopped by {signal.Signals(number).name}; all progress is saved in {run}. Resume with")
     assert f"pmtrans train --source {images}/source" in last
     train(configure(), run, Witness())
     assert_same_run(run, undisturbed)

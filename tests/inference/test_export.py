@@ -19,8 +19,8 @@ from PIL import Image
 
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import DataError, ModelError, RunError
-from pmtrans.inference.export.images import generated_images, images_to_check
-from pmtrans.inference.export.parity import Answer, ParityError, measure_parity
+from pmtrans.inference.export.images import generated_images, images_for_parity
+from pmtrans.inference.export.parity import ParityError, RuntimeOutput, measure_parity
 from pmtrans.inference.export.resize import (
     TALL_IMAGES_VERTICALLY_FIRST,
     check_interpolation,
@@ -72,7 +72,7 @@ def test_onnx_agrees_with_the_model_for_every_family(
     trained = load(saved_model(family, temperature=1.4)).trained
     parity = export_model(trained, tmp_path / "model.onnx", "onnx", generated_images())
     assert parity.agreeing == parity.images == 8
-    assert parity.largest < 1e-4
+    assert parity.largest_difference < 1e-4
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     described = session.get_modelmeta().custom_metadata_map
     assert json.loads(described["classes"]) == ["ant", "bee", "cat"]
@@ -89,14 +89,14 @@ def test_preprocessing_inside_takes_8_bit_images_of_any_size(saved_model: Callab
     out = tmp_path / "inside.onnx"
     parity = export_model(load(saved_model()).trained, out, "onnx", generated_images(), with_preprocessing=True)
     assert parity.agreeing == 8
-    assert parity.largest < 1e-4
+    assert parity.largest_difference < 1e-4
     assert b"/src/pmtrans" not in out.read_bytes()
 
 
 def test_int8_weights_are_8_bits_and_the_names_are_kept(saved_model: Callable[..., Path], tmp_path: Path) -> None:
     out = tmp_path / "int8.onnx"
     parity = export_model(load(saved_model()).trained, out, "onnx", generated_images(), int8=True)
-    assert 1e-6 < parity.largest < 0.1  # not the float model by another name
+    assert 1e-6 < parity.largest_difference < 0.1  # not the float model by another name
     model = onnx.load(out)
     kinds = {tensor.data_type for tensor in model.graph.initializer if len(tensor.dims) == 2}
     assert kinds == {onnx.TensorProto.INT8}
@@ -111,7 +111,7 @@ def test_a_torch_program_agrees_and_carries_the_class_names(
     out = tmp_path / "model.pt2"
     parity = export_model(load(saved_model(family)).trained, out, "torch", generated_images(), with_preprocessing)
     assert parity.agreeing == 8
-    assert parity.largest < 1e-4
+    assert parity.largest_difference < 1e-4
     extra = {"classes": ""}
     torch.export.load(out, extra_files=extra)
     assert json.loads(extra["classes"]) == ["ant", "bee", "cat"]
@@ -138,18 +138,20 @@ def test_a_mismatch_fails_and_leaves_no_file_but_the_old_one(saved_model: Callab
 def test_parity_counts_top_classes_and_the_largest_difference(saved_model: Callable[..., Path]) -> None:
     trained = load(saved_model()).trained
 
-    def uniform(images: np.ndarray) -> Answer:
+    def uniform(images: np.ndarray) -> RuntimeOutput:
         third = np.full((len(images), 3), 1 / 3, np.float32)
-        return Answer(third, third)
+        return RuntimeOutput(third, third)
 
     with torch.no_grad():
         expected = torch.stack([trained.model(_seen(trained.preprocessing, image)) for image in generated_images()])
     probabilities = expected[:, 0].softmax(1)
     parity = measure_parity(trained, uniform, generated_images(), with_preprocessing=False)
-    assert parity.largest == pytest.approx((probabilities - 1 / 3).abs().max().item(), abs=1e-6)
+    assert parity.largest_difference == pytest.approx((probabilities - 1 / 3).abs().max().item(), abs=1e-6)
     assert parity.agreeing == int((probabilities.argmax(1) == 0).sum())
-    broken = measure_parity(trained, lambda x: Answer(*(2 * [np.full((len(x), 3), np.nan)])), generated_images(), False)
-    assert broken.largest == float("inf")
+    broken = measure_parity(
+        trained, lambda x: RuntimeOutput(*(2 * [np.full((len(x), 3), np.nan)])), generated_images(), False
+    )
+    assert broken.largest_difference == float("inf")
 
 
 def _seen(preprocessing: Preprocessing, image: Image.Image) -> torch.Tensor:
@@ -178,23 +180,23 @@ def test_the_check_takes_given_images_else_the_runs_else_generated_ones(
     source, target = two_domains
     run = tmp_path / "run"
     run.mkdir()
-    assert images_to_check(run, None, 32)[1].startswith("generated")
+    assert images_for_parity(run, None, 32)[1].startswith("generated")
     (run / "config.yaml").write_text(
         yaml.safe_dump({"data": {"source": str(source), "target": str(tmp_path / "gone")}})
     )
-    images, place = images_to_check(run, None, 32)
+    images, place = images_for_parity(run, None, 32)
     assert (len(images), place) == (16, str(source))
     (target / "ant" / "000.png").write_text("broken")
-    images, place = images_to_check(run, str(target), 32)
+    images, place = images_for_parity(run, str(target), 32)
     assert (len(images), place) == (16, str(target))
     (tmp_path / "no.jpg").write_text("broken")
     with pytest.raises(DataError, match="no image there can be read"):
-        images_to_check(run, str(tmp_path / "no.jpg"), 32)
+        images_for_parity(run, str(tmp_path / "no.jpg"), 32)
 
 
 def test_a_hub_that_cannot_be_reached_is_one_clear_line(saved_model: Callable[..., Path]) -> None:
     with pytest.raises(ModelError, match=r"org/name on http://127.0.0.1:9 cannot be reached") as caught:
         push_model(saved_model(), "org/name", endpoint="http://127.0.0.1:9")
     assert "\n" not in str(caught.value)
-    with pytest.raises(ModelError, match="no name for a repository"):
+    with pytest.raises(ModelError, match="not a valid repository name"):
         push_model(saved_model(name="other"), "not a name!", endpoint="http://127.0.0.1:9")

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from pmtrans.errors import DataError, RunError
 from pmtrans.inference.inputs import PathList, gather
 from pmtrans.inference.output import writer_for
-from pmtrans.inference.predict_files import Settings, predict_to_file, predict_to_stream
+from pmtrans.inference.predict_files import PredictOptions, predict_to_file, predict_to_stream
 from pmtrans.inference.predictor import Predictor, load
 from pmtrans.signals import Interrupted, StopRequest
 
@@ -50,7 +50,7 @@ def run(
     predictor: Predictor, model: Path, photos: Path, out: Path, stop: StopRequest | None = None, **changes: Any
 ) -> Any:
     paths = gather([str(photos)], NOTHING)
-    settings = Settings(**{"batch_size": 4, **changes})
+    settings = PredictOptions(**{"batch_size": 4, **changes})
     return predict_to_file(predictor, model, paths, out, settings, 0, ignore, stop or StopRequest())
 
 
@@ -148,7 +148,7 @@ def test_workers_do_not_change_the_file(model: Path, photos: Path, tmp_path: Pat
     written = []
     for workers in (0, 2):
         out = tmp_path / f"{workers}.csv"
-        predict_to_file(predictor, model, paths, out, Settings(batch_size=3), workers, ignore, StopRequest())
+        predict_to_file(predictor, model, paths, out, PredictOptions(batch_size=3), workers, ignore, StopRequest())
         written.append(out.read_bytes())
     assert written[0] == written[1]
 
@@ -157,7 +157,7 @@ def test_a_stream_gets_the_same_csv(model: Path, photos: Path, tmp_path: Path) -
     run(load(model), model, photos, tmp_path / "rows.csv")
     stream = io.StringIO(newline="")
     paths = gather([str(photos)], NOTHING)
-    predict_to_stream(load(model), paths, stream, Settings(batch_size=4), 0, ignore, StopRequest())
+    predict_to_stream(load(model), paths, stream, PredictOptions(batch_size=4), 0, ignore, StopRequest())
     assert stream.getvalue().encode() == (tmp_path / "rows.csv").read_bytes()
 
 
@@ -182,7 +182,7 @@ def test_names_with_line_breaks_and_without_utf8_come_through(model: Path, tmp_p
     assert [os.path.basename(path) for path in paths] == names
     for ending in (".csv", ".jsonl", ".parquet"):
         out = tmp_path / f"rows{ending}"
-        tally = predict_to_file(load(model), model, paths, out, Settings(), 0, ignore, StopRequest())
+        tally = predict_to_file(load(model), model, paths, out, PredictOptions(), 0, ignore, StopRequest())
         assert tally.unreadable == 0
     assert [os.path.basename(row["path"]) for row in read_csv(tmp_path / "rows.csv")] == names
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]

@@ -36,7 +36,7 @@ def create(model: Model, **switches: Any) -> PMTrans:
     method.pseudo_labels_M.copy_(torch.arange(9) % 3)
     if method.bank is not None:
         torch.manual_seed(3)
-        method.bank.fill(torch.randn(9, model.backbone.features), torch.randn(9, 3).softmax(1))
+        method.bank.fill(torch.randn(9, model.backbone.features), probabilities_MK=torch.randn(9, 3).softmax(1))
     return method
 
 

@@ -95,7 +95,7 @@ def test_neighbours_vote_without_the_image_itself() -> None:
     torch.manual_seed(0)
     features, probabilities = torch.randn(12, 4), torch.randn(12, 3).softmax(1)
     bank = NeighbourBank(12, 4, 3, neighbours=5)
-    bank.fill(features, probabilities)
+    bank.fill(features, probabilities_MK=probabilities)
     index = torch.tensor([2, 7, 4])
     seen, logits = torch.randn(3, 4), torch.randn(3, 3)
     labels, confidences = bank.label(index, seen, logits.softmax(1))
@@ -121,6 +121,6 @@ def test_neighbours_vote_without_the_image_itself() -> None:
 
 def test_a_bank_smaller_than_the_number_of_neighbours_still_votes() -> None:
     bank = NeighbourBank(3, 2, 2)
-    bank.fill(torch.eye(3, 2), torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]))
+    bank.fill(torch.eye(3, 2), probabilities_MK=torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]))
     labels, _ = bank.label(torch.tensor([0]), torch.tensor([[1.0, 0.0]]), torch.tensor([[0.9, 0.1]]))
     assert labels.tolist() == [1]

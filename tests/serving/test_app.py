@@ -21,7 +21,7 @@ from pmtrans.inference.predictor import Predictor, load
 from pmtrans.serving.app import create_app
 from pmtrans.serving.limits import Limits
 
-LIMITS = Limits(images=3, image_bytes=20_000, request_bytes=60_000, pixels=10_000, batch=8, wait_seconds=0.05)
+LIMITS = Limits(images=3, image_bytes=20_000, form_bytes=0, pixels=10_000, batch_size=8, batching_window=0.05)
 
 
 def png(seed: int = 0, size: tuple[int, int] = (30, 40)) -> bytes:

@@ -131,5 +131,5 @@ def test_without_a_compiler_one_line_says_so() -> None:
 
 @pytest.mark.parametrize("other", ["train.checkpoint_activations=true", "train.accumulation=cached"])
 def test_a_compiled_step_is_not_recomputed(other: str) -> None:
-    with pytest.raises(ConfigError, match=r"Key 'train\.compile' cannot be 'True': a compiled step decides itself"):
+    with pytest.raises(ConfigError, match=r"Key 'train\.compile' cannot be 'True': a compiled step chooses itself"):
         load_config(None, ["train.compile=true", other])

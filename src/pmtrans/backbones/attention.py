@@ -1,7 +1,7 @@
-"""Inside the attention of any timm transformer, without a line of timm's code copied or replaced.
+"""Read or change the attention of any timm transformer, without copying or replacing timm's code.
 
-All of timm's attention classes end in one call of fused attention. A mode around the forward pass sees that call
-with its queries, keys and values, after norms and rotary embedding, and may look at it or answer it differently.
+All of timm's attention classes end in one call of fused attention. A ``TorchFunctionMode`` around the forward pass
+intercepts that call with its queries, keys and values, after norms and rotary embedding, and can replace its result.
 
 Shapes: B images (windows: B x windows), H heads, L tokens, E width of a head.
 """
@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The arguments of ``scaled_dot_product_attention``, in its own order and under its own names."""
+    """The arguments of ``scaled_dot_product_attention``, with its names and order."""
 
     query: Tensor  # BHLE, as key and value
     key: Tensor
@@ -44,12 +44,12 @@ class AttentionCall:
             enable_gqa=self.enable_gqa,
         )
 
-    def joins(self, length: int) -> bool:
-        """Whether all ``length`` tokens attend to each other here (a pooling head or a window is another kind)."""
+    def is_global(self, length: int) -> bool:
+        """Whether all ``length`` tokens attend to each other (false for a pooling head or a window)."""
         return self.query.ndim == 4 and self.query.shape[-2] == self.key.shape[-2] == length
 
     def first_row(self, rows: int | None = None) -> Tensor:
-        """What the first token of the first ``rows`` images pays to all: BHL after softmax, float32."""
+        """Attention of the first token to all tokens, for the first ``rows`` images: BHL after softmax, float32."""
         query = self.query[:rows, :, 0].float() * (self.scale or self.query.shape[-1] ** -0.5)
         with torch.autocast(query.device.type, enabled=False):
             logits_BHL = (query.unsqueeze(-2) @ self.key[:rows].float().transpose(-1, -2)).squeeze(-2)
@@ -61,10 +61,10 @@ class AttentionCall:
         return logits_BHL.softmax(-1)
 
 
-class InsideAttention(TorchFunctionMode, ABC):
-    """``with`` this around a forward pass, ``attend`` answers every fused attention; ``calls`` counts them."""
+class AttentionMode(TorchFunctionMode, ABC):
+    """A context in which ``attend`` computes every fused attention; ``calls`` counts them."""
 
-    changes_results: ClassVar[bool] = True  # false for one that only looks: nothing to repeat when recomputing
+    changes_results: ClassVar[bool] = True  # false for one that only reads: recomputation need not repeat it
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class InsideAttention(TorchFunctionMode, ABC):
 
     @abstractmethod
     def attend(self, call: AttentionCall) -> Tensor:
-        """The result of one attention; inside, this mode is switched off."""
+        """The result of one attention; this mode is off while it runs."""
 
     def __torch_function__(
         self,
@@ -88,7 +88,7 @@ class InsideAttention(TorchFunctionMode, ABC):
 
 
 def use_fused_attention(backbone: nn.Module) -> None:
-    """Ask for the fused kernel wherever timm has one; in some families (Swin) it is off unless asked for."""
+    """Switch on the fused kernel wherever timm has one; some families (Swin) have it off by default."""
     for module in backbone.modules():
         if isinstance(getattr(module, "fused_attn", None), bool):
             setattr(module, "fused_attn", True)  # noqa: B010  (an attribute of timm, unknown to nn.Module)

@@ -1,8 +1,8 @@
-"""The seam between a timm model and everything else: images -> embed -> tokens -> encode -> features.
+"""The interface between timm and everything else: images -> embed -> tokens -> encode -> features.
 
-A timm transformer is cut in two at its first layer: ``stem`` (the patch embedding) and ``trunk`` (the same
-timm model with a pass-through where the stem was). So whatever timm does after the patch embedding, position
-embedding, class and register tokens, rotary embedding, windows, runs unchanged on tokens that we hand in.
+A timm transformer is split after its first layer: ``stem`` (the patch embedding) and ``trunk`` (the same timm model
+with a pass-through in place of the stem). So all that timm does after the patch embedding (position embedding, class
+and register tokens, rotary embedding, windows) runs unchanged on the tokens passed in.
 
 Shapes: B images, N patches, D width of the patch embedding, F width of the features, P final tokens.
 """
@@ -25,7 +25,7 @@ Head = Callable[[Tensor], Tensor]
 
 
 class _Passthrough(nn.Module):
-    """Stands where the stem was, and still answers for it when timm asks for its grid or its ratio."""
+    """Takes the place of the stem, and forwards attributes that timm reads from it, such as its grid size."""
 
     def __init__(self, stem: nn.Module) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _Passthrough(nn.Module):
 
 
 class Backbone(nn.Module, ABC):
-    """A timm transformer as two functions. ``embed`` gives BND tokens; ``encode`` takes them.
+    """A timm transformer as two functions: ``embed`` returns tokens_BND, ``encode`` takes them.
 
     A family of transformers says which models it ``accepts``, and implements ``_encode`` and ``attention_scores``.
     """
@@ -55,9 +55,9 @@ class Backbone(nn.Module, ABC):
         self.trunk: Any = model  # timm's models share an interface, not a type
         self.image_size = image_size
         self.features = int(model.num_features)
-        with torch.no_grad():  # the layout of the embedding is read off one empty image
+        with torch.no_grad():  # the layout of the embedding, from one empty image
             embedded = self.stem(torch.zeros(1, 3, image_size, image_size))
-        self._extras: tuple[Any, ...] = ()  # some stems also return the size of their grid: handed on as it is
+        self._extras: tuple[Any, ...] = ()  # some stems also return their grid size: passed on to the trunk
         if isinstance(embedded, tuple):
             embedded, *extras = embedded
             self._extras = tuple(extras)
@@ -83,20 +83,20 @@ class Backbone(nn.Module, ABC):
         return tokens.flatten(1, 2) if self._channels_last else tokens.flatten(2).transpose(1, 2)
 
     def embed_each(self, *images: Tensor) -> tuple[Tensor, ...]:
-        """Tokens of several equal batches, without a copy of their pixels.
+        """Tokens of several batches of equal size, without concatenating their pixels.
 
-        A stem with batch normalisation sees them in one batch, as its statistics are those of all.
+        A stem with batch normalisation gets one concatenated batch, for joint statistics.
         """
         if any(isinstance(module, _BatchNorm) for module in self.stem.modules()):
             return self.embed(torch.cat(images)).chunk(len(images))
-        return tuple(self.embed(one) for one in images)
+        return tuple(self.embed(batch) for batch in images)
 
     @property
     def _channels_last(self) -> bool:
         return bool(self._native_shape[0] == self._native_shape[1])
 
     def final_tokens(self, tokens_BND: Tensor) -> Any:
-        """timm's ``forward_features`` from tokens on, in whatever layout the model ends with."""
+        """The rest of timm's ``forward_features``, from tokens to the final tokens in the model's own layout."""
         native = tokens_BND
         if len(self._native_shape) == 3 and self._channels_last:
             native = tokens_BND.unflatten(1, self.grid)
@@ -105,19 +105,19 @@ class Backbone(nn.Module, ABC):
         return self.trunk.forward_features((native, *self._extras) if self._extras else native)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of images; no scores are computed."""
+        """Features of images, without attention scores."""
         return self.encode(self.embed(images), scored=0).features_BF
 
     def encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
-        """Run the transformer; what attention scores need is kept for the first ``scored`` rows only.
+        """Run the transformer; only the first ``scored`` rows keep what attention scores need.
 
-        Where several processes share a batch, each runs its own rows and all get the encoding of the whole.
+        If several processes share a batch, each encodes its own rows and all get the encoding of the whole batch.
         """
         shared = division()
         if shared is None:
             return encode_in_pieces(self._encode, tokens_BND, scored)
         if not (shared.divides(len(tokens_BND)) and shared.divides(scored)):
-            with undivided():  # some odd number of images: every process encodes them all
+            with undivided():  # not divisible by the number of processes: every process encodes all rows
                 return encode_in_pieces(self._encode, tokens_BND, scored)
         own = encode_in_pieces(self._encode, shared.mine(tokens_BND), scored // shared.count)
         optional = (own.attention_BN, own.last_attention_BN, own.tokens_BPF)
@@ -126,27 +126,27 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def _encode(self, tokens_BND: Tensor, scored: int) -> Encoding:
-        """The same for these rows, at once."""
+        """``encode`` on this process, in one piece."""
 
     @property
     def name(self) -> str:
-        """timm's name of the architecture."""
+        """timm's architecture name."""
         return str(self.trunk.pretrained_cfg["architecture"])
 
     @abstractmethod
     def attention_scores(self, encoding: Encoding, head: Head, labels_B: Tensor, last: bool = False) -> Tensor:
-        """Scores_BN of the patches, each row a distribution; detached: weights, not something to train.
+        """Scores_BN of the patches, each row a distribution; detached, as they serve as constant weights.
 
-        ``last``: of the last layer alone; an activation map is that already.
+        ``last``: of the last layer only (an activation map always is).
         """
 
     def timm_state_dict(self) -> dict[str, Tensor]:
-        """The weights under timm's own names, without the classifier."""
+        """The weights under timm's names, without the classifier."""
         stem = {f"{self.stem_name}.{name}": value for name, value in self.stem.state_dict().items()}
         return {**stem, **self.trunk.state_dict()}
 
     def load_timm_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Weights under timm's own names, all of them, back into stem and trunk."""
+        """Load all weights, under timm's names, into stem and trunk."""
         prefix = f"{self.stem_name}."
         stem = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
         self.stem.load_state_dict(stem)
@@ -154,5 +154,5 @@ class Backbone(nn.Module, ABC):
 
 
 def backbones_in(module: nn.Module) -> list[Backbone]:
-    """All backbones of a method: most have one, some a second or a teacher."""
+    """All backbones of a method: most have one, some also a teacher."""
     return [part for part in module.modules() if isinstance(part, Backbone)]

@@ -1,4 +1,4 @@
-"""The blocks of any timm transformer in order, and what they must allow."""
+"""The blocks of any timm transformer in order, and checks of what they support."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def transformer_blocks(backbone: Backbone) -> list[nn.Module]:
         stages = getattr(backbone.trunk, name, None)
         if isinstance(stages, (nn.ModuleList, nn.Sequential)) and len(stages):
             return [block for stage in stages for block in getattr(stage, "blocks", [stage])]
-    raise ModelError(f"Backbone {backbone.name!r} has no blocks in a row that could be entered: take a ViT or Swin.")
+    raise ModelError(f"Backbone {backbone.name!r} has no blocks in sequence: use a ViT or Swin.")
 
 
 @torch.no_grad()
 def check_growing_batch(backbone: Backbone) -> None:
-    """Refuse a backbone that cannot take more images on board between two blocks."""
+    """Refuse a backbone whose batch cannot grow between two blocks."""
     blocks = transformer_blocks(backbone)
     image = torch.zeros(1, 3, backbone.image_size, backbone.image_size, device=next(backbone.parameters()).device)
     was_training = backbone.training
@@ -36,14 +36,14 @@ def check_growing_batch(backbone: Backbone) -> None:
         grown = False
     backbone.train(was_training)
     if not grown:
-        raise ModelError(f"Backbone {backbone.name!r} keeps its batch fixed from block to block: take a ViT or Swin.")
+        raise ModelError(f"Backbone {backbone.name!r} keeps its batch fixed from block to block: use a ViT or Swin.")
 
 
 def refuse_undividable(backbones: Iterable[Backbone]) -> None:
-    """Batch normalisation sees the rows of a piece only: the result would not be that of the whole batch."""
+    """Refuse batch normalisation: in a divided batch its statistics would not be those of the whole batch."""
     for backbone in backbones:
         if any(isinstance(module, _BatchNorm) for module in backbone.trunk.modules()):
             raise ModelError(
-                f"Backbone {backbone.name!r} has batch normalisation, so its batch cannot be divided without a "
-                "change: take train.accumulation=plain."
+                f"Backbone {backbone.name!r} has batch normalisation, so dividing its batch would change the result: "
+                "use train.accumulation=plain."
             )

@@ -1,7 +1,7 @@
 """Backbones with a class token (ViT, DeiT plain and distilled, DINOv2/v3, EVA, BEiT, ...).
 
-The score of a patch is the attention that the class token pays it: after softmax, mean over heads, mean over
-all layers, special tokens dropped, renormalised (paper, appendix "Attention Map").
+The score of a patch is the attention from the class token to it: after softmax, mean over heads and layers, without
+special tokens, renormalised (paper, appendix "Attention Map").
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmtrans.backbones.attention import AttentionCall, InsideAttention
+from pmtrans.backbones.attention import AttentionCall, AttentionMode
 from pmtrans.backbones.backbone import Backbone, Head
 from pmtrans.backbones.encoding import Encoding
 
 
-class _ClassTokenRow(InsideAttention):
-    """Keeps only the class token's row of every layer.
+class _RecordClassToken(AttentionMode):
+    """Records the class token's row of attention in every layer.
 
-    This needs neither the N x N map nor a second projection, leaves the fused kernel on, and holds for every attention
-    class that timm has.
+    It needs neither the N x N map nor a second projection, keeps the fused kernel, and works with every attention class
+    of timm.
     """
 
     changes_results = False
@@ -32,14 +32,14 @@ class _ClassTokenRow(InsideAttention):
         self.layers: list[Tensor] = []
 
     def attend(self, call: AttentionCall) -> Tensor:
-        if call.joins(self.length):
+        if call.is_global(self.length):
             with torch.no_grad():
                 self.layers.append(call.first_row(self.rows).mean(1))
         return call.run()
 
 
 class ClassTokenBackbone(Backbone):
-    """Features are timm's own pooled output; scores come from the class token."""
+    """Features are timm's pooled output; scores are the attention of the class token."""
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -49,10 +49,11 @@ class ClassTokenBackbone(Backbone):
         if scored == 0:
             return Encoding(self._features(tokens_BND))
         special = int(self.trunk.num_prefix_tokens)
-        rows = _ClassTokenRow(scored, self.patches + special)
-        with rows:
+        recorded = _RecordClassToken(scored, self.patches + special)
+        with recorded:
             features = self._features(tokens_BND)
-        mean_BN, last_BN = (scores[:, special:] for scores in (torch.stack(rows.layers).mean(0), rows.layers[-1]))
+        mean_BN = torch.stack(recorded.layers).mean(0)[:, special:]
+        last_BN = recorded.layers[-1][:, special:]
         return Encoding(
             features,
             attention_BN=mean_BN / mean_BN.sum(1, keepdim=True),

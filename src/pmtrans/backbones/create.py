@@ -1,4 +1,4 @@
-"""Any timm transformer by name, with weights from nowhere, timm, the hub or a local file."""
+"""Build a backbone from any timm transformer, with random weights or weights from timm, the hub or a file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FAMILIES: tuple[type[Backbone], ...] = (  # the first that accepts a model takes
     PooledBackbone,
 )
 _STEMS = ("patch_embed", "stem")
-# What timm would load or fetch on its own, past our checks, or what is decided elsewhere.
-_OWN = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir", "num_classes"}
+# Options of timm that would load weights without our checks, or that other settings decide.
+_RESERVED = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir", "num_classes"}
 
 
 def create_backbone(
@@ -34,10 +34,8 @@ def create_backbone(
 
     ``options`` are passed on to timm's model (``drop_path_rate``, ``depth``, ...).
     """
-    if forbidden := sorted(_OWN & (options or {}).keys()):
-        raise ModelError(
-            f"backbone.options.{forbidden[0]} is not passed on to timm: weights come from backbone.weights."
-        )
+    if forbidden := sorted(_RESERVED & (options or {}).keys()):
+        raise ModelError(f"backbone.options.{forbidden[0]} is reserved: weights come from backbone.weights.")
     set_fused_attn(True)
     if weights.startswith("hf-hub:"):
         name, weights = weights, "timm"
@@ -53,7 +51,7 @@ def create_backbone(
     family = next(family for family in FAMILIES if family.accepts(model))
     try:
         backbone = family(model, stem_name, image_size)
-        with torch.no_grad():  # a first pass shows whether timm's model allows what the method asks
+        with torch.no_grad():  # a trial pass: does the timm model support embed, encode and scores?
             backbone.eval()
             encoding = backbone.encode(backbone.embed(torch.zeros(1, 3, image_size, image_size)), scored=1)
             probe = nn.Linear(backbone.features, 2)
@@ -62,7 +60,7 @@ def create_backbone(
         if is_out_of_memory(error):
             raise
         raise ModelError(
-            f"Backbone {one_line(name)!r} cannot be cut into embed and encode at {image_size} px: "
+            f"Backbone {one_line(name)!r} cannot be split into embed and encode at {image_size} px: "
             f"{one_line(error or type(error).__name__, 150)}"
         ) from None
     return backbone.train()
@@ -73,7 +71,7 @@ def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str,
         architecture, _, tag = name.partition(".")
         if not timm.is_model(architecture):
             raise ModelError(
-                f"timm knows no model {one_line(architecture)!r}.{nearest(architecture, timm.list_models())}"
+                f"timm has no model {one_line(architecture)!r}.{nearest(architecture, timm.list_models())}"
             )
         tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
         if tag and tag not in tags:
@@ -85,14 +83,14 @@ def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str,
         except TypeError as error:
             if "img_size" not in str(error):
                 raise
-            return timm.create_model(name, **arguments)  # fully convolutional stems take any size
-    except Exception as error:  # the hub, the file system and timm's asserts each raise their own kind
+            return timm.create_model(name, **arguments)  # fully convolutional stems accept any size
+    except Exception as error:  # the hub, the file system and timm's asserts raise many types
         if is_out_of_memory(error):
             raise
-        what = "Pretrained weights" if pretrained else "Model"
-        hint = " Without a network give a local file with --weights." if pretrained else ""
+        what = "Pretrained weights of" if pretrained else "Model"
+        hint = " Without a network, give a local file with --weights." if pretrained else ""
         raise ModelError(
-            f"{what} of {one_line(name)!r} at {image_size} px cannot be had: "
+            f"{what} {one_line(name)!r} at {image_size} px cannot be loaded: "
             f"{one_line(str(error) or type(error).__name__, 200)}.{hint}"
         ) from None
 

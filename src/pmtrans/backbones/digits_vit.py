@@ -1,7 +1,7 @@
-"""The demo's backbone: a small timm vision transformer for 24-pixel characters, with its own weights.
+"""The demo's backbone: a small timm vision transformer for 24-pixel characters, with packaged weights.
 
 Importing this module registers ``pmtrans_digits_vit`` with timm. ``pretrained=True`` reads the packaged file,
-which ``scripts/pretrain_digits_vit.py`` made from printed letters.
+trained on printed letters by ``scripts/pretrain_digits_vit.py``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch import nn
 
 
 def weights_path() -> Path:
-    """The packaged weights: safetensors, float16, timm's names, without a head."""
+    """The packaged weights: safetensors, float16, under timm's names, without a head."""
     return Path(__file__).with_name("digits_vit.safetensors")
 
 
 class ConvolutionalStem(PatchEmbed):  # type: ignore[misc]
-    """Patch tokens from three small convolutions: one linear map per patch learns far too slowly here.
+    """Patch tokens from three small convolutions: a linear patch embedding learns far too slowly here.
 
-    Group normalisation, not batch normalisation: a token must not depend on which domain fills the batch.
+    Group normalisation, not batch normalisation: a token must not depend on the rest of the batch.
     """
 
     def __init__(self, in_chans: int = 3, embed_dim: int = 64, patch_size: int = 4, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""Drop path whose random numbers do not depend on how a batch is divided."""
+"""Drop path (stochastic depth) whose random numbers do not depend on how a batch is divided."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pmtrans.processes.rows import division, piece
 
 
 class WholeBatchDropPath(DropPath):  # type: ignore[misc]  # timm has no types
-    """timm's drop path, whose random numbers are those of the whole batch however many processes share it."""
+    """timm's drop path, with the random numbers of the whole batch for any number of processes and pieces."""
 
     def forward(self, x: Tensor) -> Tensor:
-        now, part = division(), piece()
-        if (now is None and part is None) or self.drop_prob == 0.0 or not self.training:
+        shared, part = division(), piece()
+        if (shared is None and part is None) or self.drop_prob == 0.0 or not self.training:
             dropped: Tensor = super().forward(x)
             return dropped
         keep = 1 - self.drop_prob
 
         def draw(rows: int) -> Tensor:
-            whole = x.new_empty(rows * (now.count if now else 1), *[1] * (x.ndim - 1)).bernoulli_(keep)
-            return now.mine(whole) if now else whole
+            whole = x.new_empty(rows * (shared.count if shared else 1), *[1] * (x.ndim - 1)).bernoulli_(keep)
+            return shared.mine(whole) if shared else whole
 
         kept = draw(len(x)) if part is None else part.take(draw)
         return x * (kept / keep if self.scale_by_keep and keep > 0 else kept)
 
 
 def draw_for_whole_batches(model: nn.Module) -> None:
-    """Replace timm's drop path by ours; both draw the same numbers in one process."""
+    """Replace every timm drop path; in one process both draw the same numbers."""
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if type(child) is DropPath:
-                ours = WholeBatchDropPath(child.drop_prob, child.scale_by_keep)
-                setattr(parent, name, ours.train(child.training))
+                replacement = WholeBatchDropPath(child.drop_prob, child.scale_by_keep)
+                setattr(parent, name, replacement.train(child.training))

@@ -1,4 +1,4 @@
-"""What a transformer makes of a batch. B images, N patches, F width of the features, P final tokens."""
+"""The output of a backbone. Shapes: B images, N patches, F width of the features, P final tokens."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 @dataclass
 class Encoding:
-    """What comes out of the transformer for one batch of token sequences."""
+    """Features of a batch, and for its leading rows what attention scores need."""
 
     features_BF: Tensor
-    attention_BN: Tensor | None = None  # class-token backbones: scores of the leading rows asked for
-    last_attention_BN: Tensor | None = None  # the same, of the last layer alone
-    tokens_BPF: Tensor | None = None  # pooled backbones: the final tokens as the head would see each
+    attention_BN: Tensor | None = None  # class-token backbones: mean over layers, of the scored rows
+    last_attention_BN: Tensor | None = None  # of the last layer only
+    tokens_BPF: Tensor | None = None  # pooled backbones: each final token as the head sees it
 
     @classmethod
     def join(cls, parts: Sequence[Encoding]) -> Encoding:
-        """The rows of all parts in one; the parts that were scored come first."""
+        """Concatenate; scored parts must come first."""
         columns = []
         for name in ("features_BF", "attention_BN", "last_attention_BN", "tokens_BPF"):
             rows = [value for part in parts if (value := getattr(part, name)) is not None]
@@ -29,7 +29,7 @@ class Encoding:
         return cls(columns[0], *columns[1:])
 
     def split(self, size: int) -> list[Encoding]:
-        """Cut into encodings of ``size`` rows; rows beyond those scored have no attention."""
+        """Split into encodings of ``size`` rows; rows that were not scored have no attention."""
         pieces = []
         for start in range(0, len(self.features_BF), size):
             rows = slice(start, start + size)

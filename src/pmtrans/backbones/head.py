@@ -1,4 +1,4 @@
-"""The classifier C on top of the features: linear (what timm can reopen) or the MLP of the authors' code."""
+"""The classifier C on the features: linear (which timm can load) or the MLP of the authors' code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HeadKind = Literal["linear", "mlp"]
 
 
 def create_head(kind: HeadKind, features: int, classes: int) -> nn.Module:
-    """``linear``: one layer. ``mlp``: F -> 2F -> K with GELU, dropout 0.2 also on the logits."""
+    """``linear``: one layer. ``mlp``: F -> 2F -> K with GELU; dropout 0.2 on the hidden layer and on the logits."""
     if kind == "linear":
         head: nn.Module = nn.Linear(features, classes)
     else:

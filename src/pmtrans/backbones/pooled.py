@@ -1,8 +1,8 @@
 """Backbones without a class token (Swin and other pooled transformers): scores from class activation.
 
 The score of a patch is the classifier's logit for class c on its final token, softmax over positions, with c the
-label (source) or the pseudo label (target): paper, appendix "Attention Map". The final grid is brought back to
-the patch grid by nearest neighbour and renormalised.
+label (source) or the pseudo label (target): paper, appendix "Attention Map". The final grid is resized to the patch
+grid by nearest neighbour and renormalised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pmtrans.backbones.encoding import Encoding
 
 
 class PooledBackbone(Backbone):
-    """Features are timm's own pooled output; the final tokens are kept for the activation map."""
+    """Features are timm's pooled output; the final tokens are kept for the activation map."""
 
     def __init__(self, model: nn.Module, stem_name: str, image_size: int) -> None:
         super().__init__(model, stem_name, image_size)
@@ -32,13 +32,13 @@ class PooledBackbone(Backbone):
         self._special = 0
         if final.ndim == 3:
             side = math.isqrt(final.shape[1])
-            self._special = final.shape[1] - side * side  # tokens ahead of the patches, joined in the last blocks
+            self._special = final.shape[1] - side * side  # special tokens before the patches, added in the last blocks
             self.final_grid = (side, side)
             self._final_layout = "NLC"
         else:
-            last = final.shape[-1] == self.features
-            self.final_grid = tuple(final.shape[1:3] if last else final.shape[2:])
-            self._final_layout = "NHWC" if last else "NCHW"
+            channels_last = final.shape[-1] == self.features
+            self.final_grid = tuple(final.shape[1:3] if channels_last else final.shape[2:])
+            self._final_layout = "NHWC" if channels_last else "NCHW"
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -50,7 +50,7 @@ class PooledBackbone(Backbone):
         return Encoding(features, tokens_BPF=self._tokens(final[:scored]) if scored else None)
 
     def _tokens(self, final: Tensor) -> Tensor:
-        """Each final token as the head would see it alone: a map of one position, pooled and normalised."""
+        """Each final token as the head sees it: pooled and normalised as a map of one position."""
         flat = {
             "NLC": final[:, self._special :],
             "NHWC": final.flatten(1, -2),

@@ -1,10 +1,10 @@
-"""Memory for time: what lies between two points is not kept for the backward pass but computed again there.
+"""Activation recomputation: less memory for more time.
 
-``checkpoint_blocks`` keeps only what enters each transformer block. ``encode_in_pieces`` runs the transformer over a
-batch in pieces of rows and keeps only the tokens: the loss sees the whole batch, the memory is that of one piece. This
-is gradient caching (Gao et al., "Scaling deep contrastive learning batch size under memory limited setup", RepL4NLP
-2021) at the seam where rows do not know of each other, so it changes nothing, whatever a method does with the features.
-(Dropout of single units is drawn piece by piece; drop path, which is one number a row, as for the whole batch.)
+``checkpoint_blocks`` stores only the input of each transformer block and recomputes its inside in the backward pass.
+``encode_in_pieces`` encodes a batch in pieces of rows and stores only the tokens: the loss sees the whole batch, at the
+memory of one piece. This is gradient caching (Gao et al., "Scaling deep contrastive learning batch size under memory
+limited setup", RepL4NLP 2021). Rows are independent in the transformer, so the result does not change, whatever a
+method does with the features. (Dropout of units is drawn per piece; drop path, one number per row, as for the batch.)
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ _pieces = 1
 
 
 def checkpoint_blocks(blocks: Iterable[nn.Module]) -> None:
-    """From now on the inside of every block is computed again in the backward pass.
+    """Recompute the inside of every block in the backward pass.
 
-    A block's ``forward`` is wrapped, not its call: what hooks do with its inputs stays outside and is done once.
+    ``forward`` is wrapped, not ``__call__``: hooks on the inputs stay outside and run once.
     """
     for block in blocks:
-        setattr(block, "forward", functools.partial(_again_in_backward, block.forward))  # noqa: B010
+        setattr(block, "forward", functools.partial(_checkpointed, block.forward))  # noqa: B010
 
 
-def _again_in_backward(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _checkpointed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
-    return checkpoint(forward, *args, use_reentrant=False, context_fn=_same_answers, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=_contexts, **kwargs)
 
 
-def _same_answers() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """What answers a call differently, or divides rows, must do so again, from the state that it is in now."""
+def _contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts of the forward pass and of its recomputation, which restores active modes and row divisions."""
     modes: list[TorchFunctionMode] = [
         copy.copy(mode) for mode in _get_current_function_mode_stack() if getattr(mode, "changes_results", False)
     ]
-    return nullcontext(), _Again(modes, division(), copy.copy(piece()))
+    return nullcontext(), _Restored(modes, division(), copy.copy(piece()))
 
 
-class _Again(AbstractContextManager[None]):
-    """Enters copies of what was there, as often as there are backward passes."""
+class _Restored(AbstractContextManager[None]):
+    """Enters copies of the recorded modes and division, once for each backward pass."""
 
     def __init__(self, modes: list[TorchFunctionMode], shared: Division | None, part: Piece | None) -> None:
         self._modes, self._shared, self._part = modes, shared, part
@@ -71,7 +71,7 @@ class _Again(AbstractContextManager[None]):
 
 @contextmanager
 def in_pieces(pieces: int) -> Iterator[None]:
-    """While it lasts, ``encode`` divides its rows into so many pieces wherever gradients are asked for."""
+    """Inside this context, ``encode`` divides its rows into ``pieces`` whenever gradients are enabled."""
     global _pieces
     before, _pieces = _pieces, pieces
     try:
@@ -81,19 +81,19 @@ def in_pieces(pieces: int) -> Iterator[None]:
 
 
 def encode_in_pieces(encode: Encode, tokens_BND: Tensor, scored: int) -> Encoding:
-    """``encode`` of all rows, piece by piece inside ``in_pieces``.
+    """``encode`` all rows; inside ``in_pieces``, piece by piece.
 
-    Left whole where rows meet inside the transformer (Manifold Mixup, SSRT, CDTrans, TVT): right, but not smaller.
+    Not divided where rows interact inside the transformer (Manifold Mixup, SSRT, CDTrans, TVT): that would be wrong.
     """
-    if _pieces == 1 or not torch.is_grad_enabled() or couples_rows() or _answered():
+    if _pieces == 1 or not torch.is_grad_enabled() or couples_rows() or _attention_is_changed():
         return encode(tokens_BND, scored)
     total, drawn = len(tokens_BND), list[Tensor]()
     parts = []
     for start in range(0, total, rows := -(-total // _pieces)):
         tokens = tokens_BND[start : start + rows]
-        here = min(max(scored - start, 0), len(tokens))
+        scored_here = min(max(scored - start, 0), len(tokens))
         part = Piece(start, len(tokens), total, drawn)
-        parts.append(checkpoint(_encode_piece, encode, tokens, here, division(), part, use_reentrant=False))
+        parts.append(checkpoint(_encode_piece, encode, tokens, scored_here, division(), part, use_reentrant=False))
     return type(parts[0]).join(parts)
 
 
@@ -102,5 +102,5 @@ def _encode_piece(encode: Encode, tokens: Tensor, scored: int, shared: Division 
         return encode(tokens, scored)
 
 
-def _answered() -> bool:
+def _attention_is_changed() -> bool:
     return any(getattr(mode, "changes_results", False) for mode in _get_current_function_mode_stack())

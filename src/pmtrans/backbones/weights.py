@@ -1,4 +1,4 @@
-"""Weights from outside, loaded without ever executing what is in them."""
+"""Weights from files, loaded without executing code in them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from pmtrans.errors import ModelError, one_line
 
-_WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model")  # how checkpoints of others nest weights
+_WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model")  # keys under which checkpoints nest their weights
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors or a pth file; a pickle that holds anything but tensors is refused."""
+    """Tensors of a safetensors or pth file; a pickle with anything but tensors is refused."""
     shown = one_line(path)
     if not path.is_file():
         raise ModelError(f"Weights file {shown!r} does not exist.")
@@ -42,10 +42,10 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Load a file into a headless timm model: names and shapes must fit, up to timm's own conversions.
+    """Load a file into a timm model without classifier: all names and shapes must match.
 
-    timm's filter for the model's family resamples position embeddings and renames other formats; the
-    classifier in the file is left out.
+    Before that, timm's filter for the model's family resamples position embeddings and renames other formats, and the
+    classifier in the file is dropped.
     """
     state = read_state_dict(path)
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
@@ -58,7 +58,7 @@ def load_weights(model: Any, path: Path) -> None:
     heads = tuple(f"{name}." for name in ([classifier] if isinstance(classifier, str) else classifier))
     state = {name: value for name, value in state.items() if not name.startswith(heads)}
     own = model.state_dict()
-    wrong = [
+    mismatched = [
         f"{name} is {tuple(state[name].shape)}, not {tuple(value.shape)}"
         for name, value in own.items()
         if name in state and state[name].shape != value.shape
@@ -66,10 +66,10 @@ def load_weights(model: Any, path: Path) -> None:
     needed = {name for name, _ in model.named_parameters()}
     missing = sorted(name for name in needed if name not in state)
     unknown = sorted(name for name in state if name not in own)
-    if wrong or missing or unknown:
-        kinds = [("wrong shape", wrong), ("missing", missing), ("unknown", unknown)]
-        said = "; ".join(f"{len(names)} {kind} (such as {names[0]})" for kind, names in kinds if names)
-        raise ModelError(f"{misfit}: {said}.")
+    if mismatched or missing or unknown:
+        kinds = [("wrong shape", mismatched), ("missing", missing), ("unknown", unknown)]
+        problems = "; ".join(f"{len(names)} {kind} (such as {names[0]})" for kind, names in kinds if names)
+        raise ModelError(f"{misfit}: {problems}.")
     model.load_state_dict(state, strict=False)
 
 

@@ -1,4 +1,4 @@
-"""The command line. Verbs import what they need when they run: ``--help`` answers at once."""
+"""The command line. Commands import what they need when they run, so ``--help`` is instant."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (demo, check, data, methods, settings, train, evaluate, report, label_these, predict, export, serve):
-    app.command()(verb)
+for command in (demo, check, data, methods, settings, train, evaluate, report, label_these, predict, export, serve):
+    app.command()(command)
 app.add_typer(bench)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from pmtrans.version import __version__
 
         typer.echo(f"pmtrans {__version__}")
@@ -45,14 +45,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one line and exit code 2, a stopped training one line and exit code 1."""
+    """Entry point: a user error is one line and exit code 2, a failed training one line and exit code 1."""
     from pmtrans.errors import ReportedByMainProcess, TrainingError, UserError, one_line
     from pmtrans.processes.environment import is_main
 

@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 
-class _SuiteByDefault(TyperGroup):
-    """``pmtrans bench office-31 ...`` is ``pmtrans bench run office-31 ...``."""
+class _RunByDefault(TyperGroup):
+    """``pmtrans bench office-31 ...`` is short for ``pmtrans bench run office-31 ...``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
@@ -20,7 +20,7 @@ class _SuiteByDefault(TyperGroup):
 
 bench = typer.Typer(
     name="bench",
-    cls=_SuiteByDefault,
+    cls=_RunByDefault,
     no_args_is_help=True,
     help="All tasks of a benchmark, as the paper's tables: `pmtrans bench office-31 --data DIR --out DIR`.",
 )
@@ -37,16 +37,18 @@ def run(
         ),
     ] = None,
     data: Annotated[Path, typer.Option(help="The benchmark's folder.", show_default=False)] = ...,  # type: ignore[assignment]
-    out: Annotated[Path, typer.Option(help="Runs and tables. What was begun there goes on.", show_default=False)] = ...,  # type: ignore[assignment]
+    out: Annotated[
+        Path, typer.Option(help="Runs and tables. An interrupted suite is resumed.", show_default=False)
+    ] = ...,  # type: ignore[assignment]
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Parted by commas; with presets and switches: `pmtrans:reference`, `pmtrans:beta=fixed(1,1)`. "
+            help="Comma-separated, with presets and options: `pmtrans:reference`, `pmtrans:beta=fixed(1,1)`. "
             "With `--ablation`: which of its variants. [default: source_only,pmtrans]",
             show_default=False,
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Parted by commas.")] = "0",
+    seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
     tasks: Annotated[str | None, typer.Option(help="Such as `A2W,D2W`; default: all.", show_default=False)] = None,
     backbone: Annotated[str | None, typer.Option(help="Any timm transformer.", show_default=False)] = None,
     weights: Annotated[
@@ -54,7 +56,7 @@ def run(
     ] = None,
     recipe: Annotated[
         Path | None,
-        typer.Option(help="A YAML file of settings, or one of ours by name: `office-31/deit`.", show_default=False),
+        typer.Option(help="A YAML file of settings, or a packaged recipe: `office-31/deit`.", show_default=False),
     ] = None,
     ablation: Annotated[
         str | None,
@@ -64,21 +66,21 @@ def run(
         ),
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help="`whole`, or DomainNet's `split`: adapt to the train list, measure on the test list.")
+        str, typer.Option(help="`whole`, or DomainNet's `split`: adapt to the train list, evaluate on the test list.")
     ] = "whole",
     parallel: Annotated[int, typer.Option(min=1, help="Runs at a time on this machine; the cores are shared.")] = 1,
-    engine: Annotated[str, typer.Option(help="`local`, or `ray`: a cluster that sees --data and --out.")] = "local",
+    engine: Annotated[str, typer.Option(help="`local`, or `ray`: a cluster that can read --data and --out.")] = "local",
     ray_address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster; default: one on this machine.", show_default=False)
+        str | None, typer.Option(help="Address of a Ray cluster; default: start a local one.", show_default=False)
     ] = None,
-    cpus: Annotated[float, typer.Option(help="Ray: CPUs of one run.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Ray: GPUs of one run, such as 0.5.")] = 0,
+    cpus: Annotated[float, typer.Option(help="Ray: CPUs per run.")] = 1,
+    gpus: Annotated[float, typer.Option(help="Ray: GPUs per run, such as 0.5.")] = 0,
     figures: Annotated[bool, typer.Option("--figures", help="Draw the figures at the end, in OUT/figures.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the table.")] = False,
 ) -> None:
-    """Run a benchmark: results.csv, table.md, table.csv and table.tex are in OUT after every run.
+    """Run a benchmark; results.csv, table.md, table.csv and table.tex in OUT are updated after every run.
 
-    What is done is skipped, what failed is tried again. Exit code 1: some runs failed.
+    Finished runs are skipped, failed runs are retried. Exit code 1: some runs failed.
 
     Example:
 
@@ -91,30 +93,31 @@ def run(
     from pmtrans.bench.jobs import open_suite, parse_seeds, plan_suite
     from pmtrans.bench.suite import run_suite
     from pmtrans.cli.running import interruptible
+    from pmtrans.config import settings_from_flags
     from pmtrans.errors import ConfigError
 
-    words = list(suite or [])
-    name = words.pop(0) if words and "=" not in words[0] else None
-    chosen = ablation_named(ablation) if ablation else None
-    if name is None and chosen is None:
+    overrides = list(suite or [])
+    name = overrides.pop(0) if overrides and "=" not in overrides[0] else None
+    study = ablation_named(ablation) if ablation else None
+    if name is None and study is None:
         raise ConfigError("Name a suite (office-31, office-home, visda-2017, domainnet) or an --ablation.")
     if protocol not in ("whole", "split"):
         raise ConfigError(f"--protocol {protocol!r} is neither whole nor split.")
     if engine not in ("local", "ray"):
         raise ConfigError(f"--engine {engine!r} is neither local nor ray.")
     if weights is not None and Path(weights).is_file():
-        weights = str(Path(weights).resolve())  # workers elsewhere have another working folder
-    settings = SharedSettings(recipe, tuple(words), {"backbone.name": backbone, "backbone.weights": weights})
-    entries = chosen.choose(methods) if chosen else parse_entries(methods or "source_only,pmtrans")
+        weights = str(Path(weights).resolve())  # the workers of a cluster have another working folder
+    settings = SharedSettings(recipe, tuple(overrides), settings_from_flags(backbone=backbone, weights=weights))
+    entries = study.choose(methods) if study else parse_entries(methods or "source_only,pmtrans")
     planned = plan_suite(
-        name or chosen.suite,  # type: ignore[union-attr]
+        name or study.suite,  # type: ignore[union-attr]
         data,
         out,
         entries,
         parse_seeds(seeds),
         settings,
         [task for task in tasks.split(",") if task] if tasks else None,
-        chosen,
+        study,
         protocol,  # type: ignore[arg-type]
     )
     open_suite(planned)
@@ -134,18 +137,18 @@ def run(
 
         draw_figures([planned.out], planned.out / "figures", display.say, tasks=[job.task for job in planned.jobs])
     if failed:
-        typer.echo(f"{failed} runs failed; the same command tries them again.", err=True)
+        typer.echo(f"{failed} runs failed; the same command retries them.", err=True)
         raise typer.Exit(1)
 
 
 @bench.command(name="figures")
 def draw(
-    more: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Further suites.")] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="More suites.")] = None,
     runs: Annotated[
-        list[Path] | None, typer.Option(help="Folder of a suite; one per backbone, say.", show_default=False)
+        list[Path] | None, typer.Option(help="Folder of a suite; repeat it, say per backbone.", show_default=False)
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the figures go.", show_default=False)] = ...,  # type: ignore[assignment]
-    method: Annotated[str, typer.Option(help="Whose features, losses and attention are shown.")] = "pmtrans",
+    method: Annotated[str, typer.Option(help="The method whose features, losses and attention are drawn.")] = "pmtrans",
     tasks: Annotated[str | None, typer.Option(help="Such as `A2W,D2W`; default: all.", show_default=False)] = None,
 ) -> None:
     """Draw t-SNE, loss and accuracy curves, attention maps and mixed images from finished runs.
@@ -165,10 +168,10 @@ def draw(
 
 @bench.command()
 def complexity(
-    out: Annotated[Path, typer.Option(help="Table and plot.", show_default=False)] = ...,  # type: ignore[assignment]
-    repeats: Annotated[int, typer.Option(min=1, help="The fastest of so many measurements counts.")] = 5,
+    out: Annotated[Path, typer.Option(help="Where the table and the plot go.", show_default=False)] = ...,  # type: ignore[assignment]
+    repeats: Annotated[int, typer.Option(min=1, help="Measurements; the fastest counts.")] = 5,
 ) -> None:
-    """Measure time and memory of the alignment part beside cross-attention (the paper's appendix)."""
+    """Measure time and memory of the alignment, compared with cross-attention (the paper's appendix)."""
     from pmtrans.bench.complexity import measure, table, write_complexity
 
     measured = measure(repeats=repeats)

@@ -1,4 +1,4 @@
-"""``pmtrans check``: what is wrong with two domains, before the first step."""
+"""``pmtrans check``: find problems in the data of two domains before training."""
 
 from __future__ import annotations
 
@@ -10,32 +10,28 @@ import typer
 
 def check(
     source: Annotated[Path, typer.Option(help="Labelled images: class folders, a list (path label) or a table.")],
-    target: Annotated[Path, typer.Option(help="Images to adapt to, with labels or without: likewise.")],
-    root: Annotated[Path | None, typer.Option(help="Where the images of lists and tables are.")] = None,
-    source_root: Annotated[
-        Path | None, typer.Option(help="Where the images of the source's list or table are.")
-    ] = None,
-    target_root: Annotated[
-        Path | None, typer.Option(help="Where the images of the target's list or table are.")
-    ] = None,
+    target: Annotated[Path, typer.Option(help="Images to adapt to, labelled or not, in the same formats.")],
+    root: Annotated[Path | None, typer.Option(help="Folder that the paths of lists and tables start from.")] = None,
+    source_root: Annotated[Path | None, typer.Option(help="`--root` of the source only.")] = None,
+    target_root: Annotated[Path | None, typer.Option(help="`--root` of the target only.")] = None,
     classes: Annotated[Path | None, typer.Option(help="A file of class names, one a line; line 1 is id 0.")] = None,
     path_column: Annotated[str | None, typer.Option(help="The tables' column of image paths.")] = None,
     label_column: Annotated[str | None, typer.Option(help="The tables' column of labels.")] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="Measure the gap on this timm transformer's features, not on thumbnails.")
+        str | None, typer.Option(help="Measure the domain gap on this timm transformer's features, not on thumbnails.")
     ] = None,
     weights: Annotated[str, typer.Option(help="The backbone's weights: `timm`, `none`, or a file.")] = "timm",
-    image_size: Annotated[int, typer.Option(min=8, help="Pixels a side that the backbone sees.")] = 224,
-    examples: Annotated[int, typer.Option(min=0, help="Groups of duplicates to show of each kind.")] = 3,
+    image_size: Annotated[int, typer.Option(min=8, help="Side of the backbone's input, in pixels.")] = 224,
+    examples: Annotated[int, typer.Option(min=0, help="Groups of duplicates to show, per kind.")] = 3,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Files to decode at once; all processors by default.")
+        int | None, typer.Option(min=1, help="Files decoded in parallel; default: all processors.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Look at every image of two domains: unreadable files, counts, duplicates, leaks, the gap.
+    """Check every image of two domains: unreadable files, counts, duplicates, leaks, the domain gap.
 
-    Never writes to your data. Exit code 0: every file can be read; 1: something is wrong with the data,
-    and each unreadable file or malformed line is listed; 2: something is wrong with the call.
+    Never writes to your data. Exit code 0: every file can be read; 1: the data has problems, and each unreadable
+    file or malformed line is listed; 2: wrong arguments.
 
     Example: pmtrans check --source office31/amazon --target office31/webcam
     """
@@ -63,7 +59,7 @@ def check(
     if json:
         import json as to_json
 
-        typer.echo(to_json.dumps(report.as_json()))  # ASCII, so that no name of a file can break the stream
+        typer.echo(to_json.dumps(report.as_json()))  # ASCII, so that no file name can break the stream
     else:
         from rich.console import Console
 

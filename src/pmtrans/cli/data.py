@@ -1,4 +1,4 @@
-"""``pmtrans data``: the benchmarks of the paper, where to get them, and whether a copy is whole."""
+"""``pmtrans data``: where to get the paper's benchmarks, and whether a copy is complete."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(help="A benchmark; none lists them.", show_default=False),
+        typer.Argument(help="A benchmark; without it, all are listed.", show_default=False),
     ] = None,
-    folder: Annotated[Path | None, typer.Argument(help="A copy to look for and to count.", show_default=False)] = None,
+    folder: Annotated[Path | None, typer.Argument(help="The copy to verify.", show_default=False)] = None,
 ) -> None:
-    """Say where to get a benchmark and how to lay it out; with a folder, verify the copy in it.
+    """Show where to get a benchmark and how to lay it out; given a folder, verify the copy in it.
 
-    Nothing is downloaded. Exit code 0: the copy is complete; 1: something is missing; 2: a wrong call.
+    Nothing is downloaded. Exit code 0: the copy is complete; 1: something is missing; 2: wrong arguments.
 
     Example: pmtrans data office-31 datasets/office31
     """

@@ -1,4 +1,4 @@
-"""``pmtrans demo``"""
+"""``pmtrans demo``: from printed to handwritten digits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where to write data, runs and figures.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
     method: Annotated[str, typer.Option(help="`pmtrans` or any other method.")] = "pmtrans",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in `--out`.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
-    """From printed to handwritten digits, on embedded data: nothing is downloaded.
+    """Adapt from printed to handwritten digits, on packaged data: nothing is downloaded.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""``pmtrans evaluate``"""
+"""``pmtrans evaluate``: accuracy on labelled images."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import typer
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
-    data: Annotated[str, typer.Option(help="Labelled images to measure on.", show_default=False)] = ...,  # type: ignore[assignment]
+    data: Annotated[str, typer.Option(help="Labelled images.", show_default=False)] = ...,  # type: ignore[assignment]
     root: Annotated[
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
     workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure accuracy on labelled images, overall and per class, with a 95 % interval.
 
-    Of the labels.csv of `label-these` only half was drawn by chance; the estimate accounts for that.
+    Only half of a labels.csv of `label-these` was drawn at random; the estimate accounts for that.
 
     Example:
 
@@ -45,8 +45,8 @@ def evaluate(
     result = run_pass(predictor.model, target.labelled.paths, predictor.trained.preprocessing, batch_size, workers)
     predicted = result.logits_MK.argmax(1)
     accuracy = measure_accuracy(predicted, torch.tensor(target.labelled.labels), predictor.classes)
-    right = (predicted.cpu() == torch.tensor(target.labelled.labels)).tolist()
-    estimate = measure_labelled(dict(zip(target.labelled.paths, right, strict=True)), Path(data), root)
+    correct = (predicted.cpu() == torch.tensor(target.labelled.labels)).tolist()
+    estimate = measure_labelled(dict(zip(target.labelled.paths, correct, strict=True)), Path(data), root)
     if json:
         values = {
             "accuracy": accuracy.overall,

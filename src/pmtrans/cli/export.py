@@ -1,4 +1,4 @@
-"""``pmtrans export``"""
+"""``pmtrans export``: the model as a file for another runtime, or on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 
 class Format(str, Enum):
-    """What to export to."""
+    """The formats to export to."""
 
     onnx = "onnx"
     torch = "torch"
@@ -25,22 +25,22 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file to write.", show_default=False)] = None,
     with_preprocessing: Annotated[
         bool,
-        typer.Option("--with-preprocessing", help="Take 8-bit RGB images of any size; resize inside the graph."),
+        typer.Option("--with-preprocessing", help="Take 8-bit RGB images of any size: resize and crop in the graph."),
     ] = False,
     int8: Annotated[bool, typer.Option("--int8", help="8-bit weights (ONNX).")] = False,
     images: Annotated[
         str | None,
-        typer.Option(help="Images for the check at the end; by default the run's own.", show_default=False),
+        typer.Option(help="Images for the parity check; default: those of the run.", show_default=False),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(min=0, help="Largest difference of a probability allowed: 1e-4, or 0.25 with --int8.",
+        typer.Option(min=0, help="Largest difference allowed in a probability; default: 1e-4, with --int8 0.25.",
                      show_default=False),
     ] = None,
     repo: Annotated[str | None, typer.Option(help="`ORG/NAME` on the hub.", show_default=False)] = None,
-    public: Annotated[bool, typer.Option("--public", help="Let everybody see a new repository.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Make a new repository public.")] = False,
 ) -> None:  # fmt: skip
-    """Write the model for another runtime, and check that it says the same; a mismatch leaves no file.
+    """Write the model for another runtime, and check that its predictions agree; a mismatch leaves no file.
 
     Example:
 
@@ -53,19 +53,17 @@ def export(
         from pmtrans.inference.hub import push_model
 
         if repo is None:
-            raise ConfigError("Say where to: --repo ORG/NAME.")
-        predictor = load(run, "cpu")  # what cannot be opened here is not worth publishing
+            raise ConfigError("--format hub needs --repo ORG/NAME.")
+        predictor = load(run, "cpu")  # do not publish a model that cannot be loaded
         typer.echo(push_model(model_folder(run), repo, private=not public))
         return
     if out is None:
-        raise ConfigError("Say what to write: --out FILE.")
-    from pmtrans.inference.export.images import images_to_check
+        raise ConfigError(f"--format {format.value} needs --out FILE.")
+    from pmtrans.inference.export.images import images_for_parity
     from pmtrans.inference.export.write import export_model
 
     predictor = load(run, "cpu")
-    checked, place = images_to_check(run, images, predictor.trained.preprocessing.resize_to)
-    parity = export_model(
-        predictor.trained, out, format.value, checked, with_preprocessing, int8, tolerance
-    )  # fmt: skip
+    check_images, origin = images_for_parity(run, images, predictor.trained.preprocessing.resize_to)
+    parity = export_model(predictor.trained, out, format.value, check_images, with_preprocessing, int8, tolerance)
     size = out.stat().st_size / 1e6
-    typer.echo(f"{one_line(out)}: {size:.1f} MB. Checked on {one_line(place)}: {parity}.")
+    typer.echo(f"{one_line(out)}: {size:.1f} MB. Checked on {one_line(origin)}: {parity}.")

@@ -1,4 +1,4 @@
-"""``pmtrans label-these``"""
+"""``pmtrans label-these``: which target images to label."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def label_these(
         Path, typer.Option(help="Where to write labels.csv, design.csv and index.html.", show_default=False)
     ],
     count: Annotated[int, typer.Option("--count", "-n", min=2, help="How many images.")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="Of the half that is drawn by chance.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the half that is drawn at random.")] = 0,
 ) -> None:
-    """The target images whose labels would tell most, as a table to fill in and a page to look at.
+    """Choose the target images whose labels are most informative: a table to fill in and a page to look at.
 
-    Half of them the model is unsure of, each unlike the others, of all predicted classes: they show where it fails. The
-    other half is drawn by chance, so that `evaluate` can say how right the model is on the whole target:
+    Half are uncertain, diverse, and from all predicted classes: they show where the model fails. The other half is
+    drawn at random, so that `evaluate` can estimate the accuracy on the whole target:
 
         pmtrans label-these --run runs/phone -n 50 --out to-label
 
@@ -35,8 +35,8 @@ def label_these(
         raise RunError(material.warnings[-1])
     if material.evidence is None:
         raise RunError(
-            f"{one_line(run)!r} holds no outputs to choose by: train with a held-out part of the source "
-            "(data.holdout above 0), to the first evaluation at least."
+            f"{one_line(run)!r} has no saved outputs to choose by: train with a held-out part of the source "
+            "(data.holdout above 0), at least to the first evaluation."
         )
     picks = pick_images(material.evidence, count, seed)
     if len(picks) < count:

@@ -1,4 +1,4 @@
-"""``pmtrans methods``: what can stand after ``--method``."""
+"""``pmtrans methods``: the names that ``--method`` accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 def methods(
     json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout.")] = False,
 ) -> None:
-    """List every method: its name, the paper it is from, and what a step of it needs.
+    """List every method: its name, its paper, and what one training step costs.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""A plan as a table: what ``pmtrans train --dry-run`` prints."""
+"""The table that ``pmtrans train --dry-run`` prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pmtrans.training.dry_run.plan import Plan
 
 
 def show_plan(plan: Plan) -> None:
-    """On stdout; what does not fit is said below, with what to change."""
+    """Print memory and time to stdout; if the memory does not suffice, also what to change."""
     memory = plan.memory
     table = Table(title="Plan (nothing was trained, nothing was written)", show_header=False)
     table.add_column("")
@@ -28,7 +28,7 @@ def show_plan(plan: Plan) -> None:
         ("AdamW", amount(memory.optimiser)),
         ("activations and the rest of a step", amount(memory.rest)),
         *([("Python and libraries", amount(memory.program))] if memory.program else []),
-        ("memory at the peak of a step", amount(memory.peak) + ("" if memory.measured else " (worked out)")),
+        ("memory at the peak of a step", amount(memory.peak) + ("" if memory.measured else " (estimated)")),
         ("available memory", amount(memory.available)),
     ]
     if plan.times is not None:
@@ -42,24 +42,24 @@ def show_plan(plan: Plan) -> None:
             ("an evaluation", f"{duration(plan.times.evaluation)} ({plan.evaluations} of them)"),
         ]
         if plan.baseline is not None:
-            rows.append(("source only, beside it", duration(plan.baseline.of_run(plan.steps, plan.evaluations))))
+            rows.append(("the source-only baseline", duration(plan.baseline.of_run(plan.steps, plan.evaluations))))
         rows.append(("the whole run", f"{duration(plan.run_seconds or 0)} ({plan.steps} steps)"))
     for name, value in rows:
         table.add_row(Text(name), Text(one_line(value, 120)))
     console = Console(emoji=False)
     console.print(table)
     if not memory.fits:
-        said = f"It does not fit: {amount(memory.peak)} are needed, {amount(memory.available)} are available."
-        console.print(f"{said} Try {'; or '.join(plan.advice)}.", markup=False, highlight=False, soft_wrap=True)
+        problem = f"It does not fit: {amount(memory.peak)} needed, {amount(memory.available)} available."
+        console.print(f"{problem} Try {'; or '.join(plan.advice)}.", markup=False, highlight=False, soft_wrap=True)
 
 
 def amount(size: int) -> str:
-    """Bytes for people."""
+    """Bytes, readable: ``1.50 GB``."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people."""
+    """Seconds, readable: ``2.5 h``."""
     if seconds < 1:
         return f"{1000 * seconds:.0f} ms"
     for unit, name in ((86400, "days"), (3600, "h"), (60, "min")):

@@ -1,4 +1,4 @@
-"""``pmtrans predict``"""
+"""``pmtrans predict``: classify images into a file or to stdout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pmtrans.inference.predict_files import Tally
+    from pmtrans.inference.predict_files import Counts
 
 
 def predict(
@@ -19,16 +19,14 @@ def predict(
     paths: Annotated[
         list[str], typer.Argument(help="Folders, images, list files, tables; `-` reads paths from stdin.")
     ],
-    out: Annotated[
-        str, typer.Option(help="`.csv`, `.jsonl` or `.parquet` by its ending; `-` is stdout, as CSV.")
-    ] = "-",
-    top: Annotated[int, typer.Option(min=1, help="Columns for this many classes, most probable first.")] = 1,
+    out: Annotated[str, typer.Option(help="A `.csv`, `.jsonl` or `.parquet` file; `-` is stdout, as CSV.")] = "-",
+    top: Annotated[int, typer.Option(min=1, help="Number of classes per image, most probable first.")] = 1,
     abstain_below: Annotated[
         float, typer.Option(min=0, max=1, help="Abstain where the calibrated probability is below this.")
     ] = 0.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 32,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Loader processes; by default as many as pay.", show_default=False)
+        int | None, typer.Option(min=0, help="Loader processes; default: by images and cores.", show_default=False)
     ] = None,
     root: Annotated[
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
@@ -36,7 +34,7 @@ def predict(
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, ...", show_default=False)] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Classify images: one row each, in the order given. A call that was interrupted goes on when repeated.
+    """Classify images: one row each, in the order given. Repeat an interrupted command to resume it.
 
     Columns: path, class, probability, entropy (nats), abstain, error.
 
@@ -46,7 +44,7 @@ def predict(
     """
     from pmtrans.inference.inputs import gather
     from pmtrans.inference.output import writer_for
-    from pmtrans.inference.predict_files import Settings, predict_to_file, predict_to_stream
+    from pmtrans.inference.predict_files import PredictOptions, predict_to_file, predict_to_stream
     from pmtrans.inference.predictor import load, model_folder
     from pmtrans.machine import useful_workers
     from pmtrans.signals import stop_on_signals
@@ -54,39 +52,39 @@ def predict(
     to_stdout = out == "-"
     if not to_stdout:
         writer_for(Path(out))
-    listed = gather(paths, sys.stdin.buffer, root)
+    images = gather(paths, sys.stdin.buffer, root)
     predictor = load(run, device)
-    settings = Settings(min(batch_size, len(listed)), top, abstain_below)
-    processes = useful_workers(len(listed), settings.batch_size) if workers is None else workers
-    with stop_on_signals() as stop, _progress(len(listed), quiet) as advance:
+    options = PredictOptions(min(batch_size, len(images)), top, abstain_below)
+    processes = useful_workers(len(images), options.batch_size) if workers is None else workers
+    with stop_on_signals() as stop, _progress(len(images), quiet) as advance:
         if to_stdout:
             with _standard_output() as stream:
-                tally = predict_to_stream(predictor, listed, stream, settings, processes, advance, stop)
+                counts = predict_to_stream(predictor, images, stream, options, processes, advance, stop)
         else:
             from pmtrans.cli.running import interruptible
 
             with interruptible(Path(out)):
-                tally = predict_to_file(
-                    predictor, model_folder(run), listed, Path(out), settings, processes, advance, stop
+                counts = predict_to_file(
+                    predictor, model_folder(run), images, Path(out), options, processes, advance, stop
                 )
     if not quiet:
-        typer.echo(_told(tally, abstain_below), err=True)
+        typer.echo(_summary(counts, abstain_below), err=True)
 
 
-def _told(tally: Tally, abstain_below: float) -> str:
-    said = f"{tally.images} images"
-    if tally.resumed_at:
-        said += f", {tally.resumed_at} of them from before the interruption"
-    if tally.unreadable:
-        said += f"; {tally.unreadable} could not be read (column error)"
+def _summary(counts: Counts, abstain_below: float) -> str:
+    text = f"{counts.images} images"
+    if counts.resumed_at:
+        text += f", {counts.resumed_at} of them from before the interruption"
+    if counts.unreadable:
+        text += f"; {counts.unreadable} could not be read (column error)"
     if abstain_below:
-        said += f"; {tally.abstained} abstentions below {abstain_below:g}"
-    return said + "."
+        text += f"; {counts.abstained} abstentions below {abstain_below:g}"
+    return text + "."
 
 
 @contextmanager
 def _standard_output() -> Iterator[IO[str]]:
-    """Names come through as they are; a reader that has seen enough (``| head``) is no error."""
+    """Standard output that passes any file name through; a reader that closes early (``| head``) is not an error."""
     import io
     import os
 
@@ -105,14 +103,14 @@ def _standard_output() -> Iterator[IO[str]]:
 
 @contextmanager
 def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar with rate and time left, on a terminal only."""
+    """A progress bar with rate and remaining time, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TimeRemainingColumn
-    from rich.progress import Task as Shown
+    from rich.progress import Task as BarTask
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        def render(self, task: Shown) -> Text:
+        def render(self, task: BarTask) -> Text:
             return Text(f"{task.speed:.0f} images/s" if task.speed else "")
 
     console = Console(stderr=True)
@@ -120,5 +118,5 @@ def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda images: None
         return
     with Progress(BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=console) as bar:
-        shown = bar.add_task("", total=total)
-        yield lambda images: bar.advance(shown, images)
+        task = bar.add_task("", total=total)
+        yield lambda images: bar.advance(task, images)

@@ -1,4 +1,4 @@
-"""``pmtrans report``"""
+"""``pmtrans report``: one HTML page about a run, or a comparison of several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """One page to look at: what was run, whether it worked, and why; needs no network to be read.
+    """Write one self-contained HTML page: what was run, whether it worked, and why.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""What the verbs that train have in common."""
+"""Interruption and summary, shared by the commands that run for long."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ from pmtrans.signals import Interrupted
 
 @contextmanager
 def interruptible(out: Path) -> Iterator[None]:
-    """A signal is no error: say what was saved and how to go on, and exit with the code that shells expect."""
+    """On a signal, print what was saved and how to resume, and exit with the code that shells expect."""
     try:
         yield
     except Interrupted as interrupted:
         how = "at once by a second" if interrupted.at_once else "by"
-        kept = "the last checkpoint is" if interrupted.at_once else "all that was done is saved"
+        saved = "the last checkpoint is" if interrupted.at_once else "all progress is saved"
         if is_main():
-            said = f"Stopped {how} {interrupted}; {kept} in {one_line(out)}. Go on with: {_same_command()}"
-            print(said, file=sys.stderr)
+            print(
+                f"Stopped {how} {interrupted}; {saved} in {one_line(out)}. Resume with: {_resume_command()}",
+                file=sys.stderr,
+            )
         raise typer.Exit(interrupted.exit_code) from None
     except KeyboardInterrupt:  # before training began
         raise typer.Exit(130) from None
 
 
-def _same_command() -> str:
+def _resume_command() -> str:
+    """The present command without ``--overwrite`` and ``--resume``: the default resumes."""
     kept = []
     arguments = iter(sys.argv[1:])
     for argument in arguments:
@@ -44,7 +47,7 @@ def _same_command() -> str:
 
 
 def show_summary(summary: Summary, out: Path) -> None:
-    """Both accuracies beside each other, where target labels exist."""
+    """Print the accuracy of the source-only and of the adapted model, where target labels exist."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""``pmtrans train``"""
+"""``pmtrans train``: adapt a model from a labelled source to an unlabelled target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="[section.key=value]...",
-            help="Any setting of a recipe, such as `train.epochs=10`.",
+            help="Any setting, such as `train.epochs=10`.",
             show_default=False,
         ),
     ] = None,
@@ -28,14 +28,14 @@ def train(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option(help="The run folder. A run that was interrupted there goes on.", show_default=False),
+        typer.Option(help="The run folder. An interrupted run in it is resumed.", show_default=False),
     ] = ...,  # type: ignore[assignment]
     root: Annotated[
-        str | None, typer.Option(help="Where the paths of list files and tables start.", show_default=False)
+        str | None, typer.Option(help="Folder that the paths of list files and tables start from.", show_default=False)
     ] = None,
     cache: Annotated[
         str | None,
-        typer.Option(help="A folder that keeps resized images: later passes need not decode.", show_default=False),
+        typer.Option(help="A folder for a cache of resized images: later epochs need not decode.", show_default=False),
     ] = None,
     backbone: Annotated[
         str | None,
@@ -48,25 +48,28 @@ def train(
     method: Annotated[str | None, typer.Option(help="A name that `pmtrans methods` lists.", show_default=False)] = None,
     recipe: Annotated[
         Path | None,
-        typer.Option(help="A YAML file of settings, or one of ours by name: `office-31/deit`.", show_default=False),
+        typer.Option(help="A YAML file of settings, or a packaged recipe: `office-31/deit`.", show_default=False),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same weights, bit for bit (on a CPU).", show_default=False)
     ] = None,
     baseline: Annotated[
         bool | None,
-        typer.Option("--baseline/--no-baseline", help="Train source-only too, to compare with.", show_default=False),
+        typer.Option(
+            "--baseline/--no-baseline", help="Also train a source-only model, to compare with.", show_default=False
+        ),
     ] = None,
     resume: Annotated[
-        str, typer.Option(metavar="auto|never|PATH", help="Go on with `--out`, or from a run or checkpoint at PATH.")
+        str,
+        typer.Option(metavar="auto|never|PATH", help="Resume the run in `--out`, or from a run or checkpoint at PATH."),
     ] = "auto",
     processes: Annotated[
         int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")
     ] = 1,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what memory and time it would take; write nothing.")
+        bool, typer.Option("--dry-run", help="Only report the memory and time it would take; write nothing.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where another run is.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in `--out`.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Adapt a model from a labelled source to an unlabelled target.
@@ -76,14 +79,14 @@ def train(
         pmtrans train --source photos/shop --target photos/phone --out runs/phone
     """
     from pmtrans.cli.running import interruptible, show_summary
+    from pmtrans.config import settings_from_flags
     from pmtrans.processes.environment import is_main, is_started
     from pmtrans.settings import load_config
 
-    flags = {
-        "data.source": source, "data.target": target, "data.root": root, "data.cache": cache,
-        "backbone.name": backbone, "backbone.weights": weights, "method.name": method,
-        "seed": seed, "train.baseline": baseline,
-    }  # fmt: skip
+    flags = settings_from_flags(
+        source=source, target=target, root=root, cache=cache, backbone=backbone, weights=weights, method=method,
+        seed=seed, baseline=baseline,
+    )  # fmt: skip
     config = load_config(recipe, overrides or [], flags)
     if dry_run:
         from pmtrans.cli.plan_table import show_plan
@@ -93,7 +96,7 @@ def train(
         plan = make_plan(config, Reporter(quiet))
         if is_main():
             show_plan(plan)
-        raise typer.Exit(0 if plan.memory.fits else 1)  # so that a script may go on only if it fits
+        raise typer.Exit(0 if plan.memory.fits else 1)  # a script can test whether it fits
     if processes > 1 and not is_started():
         from pmtrans.processes.launch import launch
 

@@ -1,5 +1,6 @@
-"""One typed tree for everything that a run depends on: YAML recipe, then flags, then ``section.key=value``."""
+"""The settings of a run as one typed tree, from a YAML recipe, then flags, then ``section.key=value`` overrides."""
 
+from pmtrans.config.flags import settings_from_flags
 from pmtrans.config.recipes import packaged_recipes, read_recipe
 from pmtrans.config.sections import BackboneConfig, Config, DataConfig, SelectionConfig, TrainConfig
 
@@ -11,4 +12,5 @@ __all__ = [
     "TrainConfig",
     "packaged_recipes",
     "read_recipe",
+    "settings_from_flags",
 ]

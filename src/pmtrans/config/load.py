@@ -1,6 +1,6 @@
-"""From a recipe, flags and overrides to a tree of settings, and from a tree to a typed section.
+"""Read settings from a recipe, flags and overrides into a tree, and validate a tree as a typed section.
 
-Unknown keys are refused with the nearest known one, values of a wrong type with the key's full name.
+An error names the full key; for an unknown key it suggests the nearest known one.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ Checked = TypeVar("Checked", bound=BaseModel)
 def load_tree(
     recipe: Path | None = None, overrides: Iterable[str] = (), flags: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Recipe, then flags (dotted names, None: not given), then overrides ``section.key=value``; later ones win."""
+    """Recipe, then flags (dotted keys, None: not given), then overrides ``section.key=value``; later ones win."""
     tree = read_recipe(recipe) if recipe is not None else {}
     for key, value in (flags or {}).items():
         if value is not None:
-            _put(tree, key, value)
+            _set(tree, key, value)
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"Override {one_line(override)!r} is not of the form section.key=value.")
         try:
-            _put(tree, key.strip(), yaml.safe_load(text))
+            _set(tree, key.strip(), yaml.safe_load(text))
         except yaml.YAMLError:
             raise ConfigError(f"Override {one_line(override)!r}: the value is not valid YAML.") from None
     return tree
 
 
 def checked(model: type[Checked], tree: dict[str, Any], prefix: str = "") -> Checked:
-    """The tree as a ``model``; the first mistake is named in one line, its key after ``prefix``."""
+    """The tree as a ``model``; raises a one-line error for the first invalid key, shown after ``prefix``."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_explain(error, model, prefix)) from None
 
 
-def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
     *sections, last = key.split(".")
     for section in sections:
         if not isinstance(tree.setdefault(section, {}), dict):
@@ -56,13 +56,11 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def _explain(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    key = one_line(prefix + ".".join(place))
+    key = one_line(prefix + ".".join(str(part) for part in first["loc"]))
     if first["type"] == "extra_forbidden":
-        known = _keys(model, prefix)
-        return f"Unknown key {key!r}.{nearest(key, known)}"
-    said = first["msg"].removeprefix("Value error, ")
-    return f"Key {key or prefix.rstrip('.')!r} cannot be {one_line(first['input'], 60)!r}: {one_line(said)}."
+        return f"Unknown key {key!r}.{nearest(key, _keys(model, prefix))}"
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"Key {key or prefix.rstrip('.')!r} cannot be {one_line(first['input'], 60)!r}: {one_line(reason)}."
 
 
 def _keys(model: type[BaseModel], prefix: str) -> list[str]:

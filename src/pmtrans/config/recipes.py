@@ -1,4 +1,4 @@
-"""Recipes: YAML files of settings, the user's own or those that come with the package."""
+"""Recipes: YAML files of settings, from the user or packaged."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from pmtrans.errors import ConfigError, nearest, one_line
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """A YAML file as a tree: of the user, or by its name (``office-31/deit``) one that comes with the package."""
+    """The tree of a YAML file, or of a packaged recipe given by name (``office-31/deit``)."""
     known = {} if path.is_file() else packaged_recipes()
     file = known.get(path.as_posix().removesuffix(".yaml").removeprefix("recipes/"), path)
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
-            f"Recipe {one_line(path)!r} does not exist, as a file or among those of the package."
-            f"{nearest(path.as_posix(), known)}"
+            f"Recipe {one_line(path)!r} is neither a file nor a packaged recipe.{nearest(path.as_posix(), known)}"
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"Recipe {one_line(path)!r} cannot be read: {one_line(error, 150)}") from None
@@ -30,10 +29,6 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 def packaged_recipes() -> dict[str, Path]:
     """Files by name, such as ``small/trial``; in a checkout they lie beside ``src``."""
-    places = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
-    home = next((place for place in places if place.is_dir()), None)
-    return {} if home is None else {_recipe_name(file, home): file for file in sorted(home.rglob("*.yaml"))}
-
-
-def _recipe_name(file: Path, home: Path) -> str:
-    return file.relative_to(home).with_suffix("").as_posix()
+    folders = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}

@@ -1,4 +1,4 @@
-"""The typed tree of settings: what there is, of which type, and what it does."""
+"""All settings of a run: names, types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -8,58 +8,60 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
-class Section(BaseModel):
-    """A group of settings; immutable once a run has begun."""
+class SettingsSection(BaseModel):
+    """A group of settings: immutable, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class DataConfig(Section):
-    """Where the images are and how they reach the model."""
+class DataConfig(SettingsSection):
+    """Where the images are, and how they are loaded and augmented."""
 
     source: str | None = Field(None, description="labelled images: class folders, a list file or a table")
     target: str | None = Field(None, description="unlabelled images; labels found there are used by evaluation only")
     root: str | None = Field(None, description="folder that the paths of list files and tables start from")
-    source_root: str | None = Field(None, description="`root` of the source alone")
-    target_root: str | None = Field(None, description="`root` of the target alone")
+    source_root: str | None = Field(None, description="`root` of the source only")
+    target_root: str | None = Field(None, description="`root` of the target only")
     path_column: str | None = Field(None, description="a table's column of image paths; null: found by its name")
     label_column: str | None = Field(None, description="a table's column of labels; null: found by its name")
     classes: str | None = Field(None, description="file with one class name a line, in the order of the ids")
-    image_size: int = Field(224, ge=8, description="pixels a side that the model sees")
+    image_size: int = Field(224, ge=8, description="side of the model's input, in pixels")
     crop_ratio: float | None = Field(0.875, gt=0, le=1, description="crop / resized side; null: the backbone's own")
     augmentation: Literal["paper", "none", "resized_crop", "randaugment", "autoaugment", "augmix"] = Field(
         "paper", description="training transform; paper: resize, random crop, flip"
     )
     flip: bool = Field(True, description="mirror training images at random (off for digits, letters, signs)")
     random_erasing: float = Field(0.0, ge=0, le=1, description="probability of erasing a random box")
-    workers: int = Field(2, ge=0, description="loader processes; does not change what is loaded")
-    cache: str | None = Field(None, description="folder that keeps resized images; does not change what is loaded")
+    workers: int = Field(2, ge=0, description="loader processes; results do not depend on it")
+    cache: str | None = Field(None, description="folder for a cache of resized images; results do not depend on it")
     on_bad_image: Literal["error", "skip"] = Field("error", description="unreadable files: stop with an error, or skip")
-    holdout: float = Field(0.1, ge=0, lt=0.9, description="share of the source kept back to judge models with")
+    holdout: float = Field(0.1, ge=0, lt=0.9, description="held-out share of the source, for model selection")
 
 
-class BackboneConfig(Section):
-    """Which transformer, and where its weights come from."""
+class BackboneConfig(SettingsSection):
+    """The transformer and its pretrained weights."""
 
     name: str = Field("deit_small_patch16_224", description="any timm transformer")
     weights: str = Field("timm", description="none, timm, hf-hub:ORG/NAME, or a safetensors / pth file")
-    options: dict[str, Any] = Field(default_factory=dict, description="passed on to timm, such as drop_path_rate")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="arguments of the timm model: drop_path_rate, ..."
+    )
 
 
-class TrainConfig(Section):
-    """How long the model is trained, on what batches and at which learning rates."""
+class TrainConfig(SettingsSection):
+    """Optimisation, evaluation and logging."""
 
     epochs: int = Field(20, ge=1, description="an epoch is one pass over the longer domain, or `epoch_steps`")
-    epoch_steps: int | None = Field(None, ge=1, description="steps of an epoch; null: one pass over the longer domain")
+    epoch_steps: int | None = Field(None, ge=1, description="steps per epoch; null: one pass over the longer domain")
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
     batch_size: int = Field(32, ge=1, description="pairs per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")
     accumulation: Literal["plain", "cached"] = Field(
-        "plain", description="plain: in-batch losses see a micro-batch; cached: all of them, for a second forward pass"
+        "plain", description="plain: losses see one micro-batch; cached: the whole batch, for a second forward pass"
     )
     checkpoint_activations: bool = Field(False, description="recompute each block in backward: less memory, more time")
     compile: bool = Field(False, description="torch.compile the forward pass; needs a C++ compiler")
-    learning_rate: float = Field(5e-5, gt=0, description="learning rate of the feature extractor")
+    learning_rate: float = Field(5e-5, gt=0, description="learning rate of the backbone")
     head_ratio: float = Field(10.0, gt=0, description="learning rate of new layers / learning_rate")
     weight_decay: float = Field(
         0.05, ge=0, description="of AdamW; 1-D parameters and the players' scalars do not decay"
@@ -76,40 +78,40 @@ class TrainConfig(Section):
     keep_checkpoints: int = Field(2, ge=1, description="latest checkpoints kept")
     log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")
     loggers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = Field(
-        (), description="where the metrics go besides metrics.jsonl; each needs its extra"
+        (), description="where metrics are logged besides metrics.jsonl; each needs its extra"
     )
     sharding: Literal["none", "full"] = Field(
-        "none", description="full: several processes divide weights, gradients and AdamW states among them (FSDP)"
+        "none", description="full: shard weights, gradients and AdamW states over the processes (FSDP)"
     )
-    baseline: bool = Field(True, description="train source-only too, to compare with")
+    baseline: bool = Field(True, description="also train a source-only model, to compare with")
 
     @field_validator("compile")
     @classmethod
-    def _compiled_whole(cls, value: bool, info: ValidationInfo) -> bool:
+    def _compile_excludes_recomputation(cls, value: bool, info: ValidationInfo) -> bool:
         if value and (info.data.get("checkpoint_activations") or info.data.get("accumulation") == "cached"):
             raise ValueError(
-                "a compiled step decides itself what it computes again; leave train.checkpoint_activations off and "
+                "a compiled step chooses itself what to recompute; leave train.checkpoint_activations off and "
                 "train.accumulation at plain"
             )
         return value
 
     @field_validator("sharding")
     @classmethod
-    def _not_compiled(cls, value: str, info: ValidationInfo) -> str:
+    def _sharding_excludes_compile(cls, value: str, info: ValidationInfo) -> str:
         if value == "full" and info.data.get("compile"):
-            raise ValueError("blocks that are put together as they are entered are not compiled: leave compile off")
+            raise ValueError("sharded blocks cannot be compiled: leave train.compile off")
         return value
 
 
-class SelectionConfig(Section):
-    """How a run judges itself without target labels."""
+class SelectionConfig(SettingsSection):
+    """Model selection and diagnostics without target labels."""
 
-    keep: int = Field(4, ge=1, description="models kept while training, to choose from at the end")
-    game: bool = Field(True, description="measure at each evaluation how far the players are from an equilibrium")
+    keep: int = Field(4, ge=1, description="candidate models kept during training for the selection at its end")
+    game: bool = Field(True, description="at each evaluation, measure how far the players are from equilibrium")
 
 
-class Config(Section):
-    """Everything a run depends on. ``method`` holds the method's name and its switches."""
+class Config(SettingsSection):
+    """All settings of a run. ``method`` holds the name of the method and its options."""
 
     seed: int = Field(0, ge=0, description="seed of all random draws: the same seed gives the same weights")
     data: DataConfig = DataConfig()

@@ -1,4 +1,4 @@
-"""Accuracy, overall and per class: VisDA is reported per class, so both are always there."""
+"""Accuracy, overall and per class (VisDA reports the mean over classes)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Fractions; a class without images has None and does not count in the mean."""
+    """Fractions in [0, 1]; a class without images is None and does not count in the mean."""
 
     overall: float
     per_class_mean: float
@@ -24,11 +24,11 @@ def measure_accuracy(predicted_M: Tensor, labels_M: Tensor, classes: Sequence[st
     count = len(classes)
     flat = labels_M.long().cpu() * count + predicted_M.long().cpu()
     confusion_KK = torch.bincount(flat, minlength=count * count).view(count, count)
-    right, total = confusion_KK.diagonal().double(), confusion_KK.sum(1).double()
-    per_class = [(right[k] / total[k]).item() if total[k] > 0 else None for k in range(count)]
+    correct, total = confusion_KK.diagonal().double(), confusion_KK.sum(1).double()
+    per_class = [(correct[k] / total[k]).item() if total[k] > 0 else None for k in range(count)]
     present = [value for value in per_class if value is not None]
     return Accuracy(
-        overall=(right.sum() / total.sum()).item(),
+        overall=(correct.sum() / total.sum()).item(),
         per_class_mean=sum(present) / len(present),
         per_class=dict(zip(classes, per_class, strict=True)),
         confusion_KK=confusion_KK,

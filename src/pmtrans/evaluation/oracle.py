@@ -1,4 +1,4 @@
-"""Target labels, where they exist: read here and by ``evaluate``, shown beside everything, choosing nothing."""
+"""Accuracy on target labels, where they exist: logged and printed, never used for training or selection."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _Notes(Protocol):
 
 
 class Oracle:
-    """An observer of the loop: what it returns is logged, and nothing else sees it."""
+    """An observer of the training loop: what it returns is logged, and nothing else uses it."""
 
     def __init__(self, target: Target, reporter: _Notes, title: str) -> None:
         assert target.labelled is not None
         self.reporter, self.title = reporter, title
         self.classes = target.labelled.classes
-        place = {path: index for index, path in enumerate(target.domain.paths)}
-        self._index = torch.tensor([place[path] for path in target.labelled.paths])
+        index_of = {path: index for index, path in enumerate(target.domain.paths)}
+        self._index = torch.tensor([index_of[path] for path in target.labelled.paths])
         self._labels = torch.tensor(target.labelled.labels)
 
     def __call__(self, evaluation: _Evaluated) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""One pass over images under the evaluation transform: features and logits of each, in order.
-
-Features of a bare backbone, before any training: what ``check`` measures the gap between two domains on.
-"""
+"""Inference over a list of images with the evaluation transform: features and logits, in order."""
 
 from __future__ import annotations
 
@@ -41,17 +38,17 @@ def run_pass(
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     cache: ImageCache | None = None,
 ) -> Pass:
-    """Features and logits of ``paths``; the model's training mode is put back afterwards."""
+    """Features and logits of ``paths``; the model's training mode is restored afterwards."""
     device = next(model.parameters()).device
     features_MF = torch.empty(len(paths), model.backbone.features, device=device)
     logits_MK = torch.empty(len(paths), model.classes, device=device)
     was_training = model.training
     model.eval()
     done = 0
-    for images, reasons in image_batches(paths, preprocessing, batch_size, workers, cache):
-        bad = next((reason for reason in reasons if reason is not None), None)
-        if bad is not None:
-            raise TrainingError(unreadable_message(bad))
+    for images, errors in image_batches(paths, preprocessing, batch_size, workers, cache):
+        first_error = next((error for error in errors if error is not None), None)
+        if first_error is not None:
+            raise TrainingError(unreadable_message(first_error))
         with autocast():
             features, logits = model.features_and_logits(images.to(device, non_blocking=True))
         features_MF[done : done + len(images)] = features
@@ -62,7 +59,7 @@ def run_pass(
 
 
 def backbone_features(name: str, weights: str, image_size: int) -> Callable[[list[str]], NDArray[np.floating]]:
-    """A function from image paths to their features."""
+    """A function from image paths to features of the pretrained backbone, for the domain gap of ``check``."""
     model = Model(create_backbone(name, weights, image_size), classes=2)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     preprocessing = preprocessing_for(timm.data.resolve_data_config({}, model=model.backbone.trunk), image_size, 0.875)

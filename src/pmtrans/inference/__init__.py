@@ -1,1 +1,1 @@
-"""From a run to use: the model folder, predictions, exports."""
+"""Use of a trained model: predictions and exports."""

@@ -1,4 +1,4 @@
-"""What a user points at, as one sequence of image paths in the order it was given."""
+"""The inputs of ``predict`` (folders, images, lists, tables, stdin) as one sequence of image paths, in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pmtrans.errors import DataError, one_line
 
 
 class PathList(Sequence[str]):
-    """Paths in one block of bytes: a million of them cost little, and loader processes share the block.
+    """Paths in one block of bytes: a million of them take little memory, which loader processes share.
 
-    (A list of strings is copied page by page into each process as soon as it counts references.)
+    (A list of strings is copied into each process, page by page, as reference counts change.)
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -43,9 +43,9 @@ class PathList(Sequence[str]):
 
 
 def gather(given: Sequence[str], standard_input: IO[bytes], root: str | None = None) -> PathList:
-    """Whatever ``data.reading.layouts`` knows, folders sorted; images; ``-`` for paths on standard input.
+    """Paths from whatever ``data.reading.layouts`` knows (folders sorted), images, and ``-`` for standard input.
 
-    An image that is not there stays in: it gets a row that says so. Nothing at all is an error.
+    A missing image is kept: its row of the output has the error. No image at all is an error.
     """
     paths = PathList(path for name in given for path in _paths_of(name, standard_input, root))
     if not len(paths):
@@ -62,11 +62,11 @@ def _paths_of(name: str, standard_input: IO[bytes], root: str | None) -> Iterato
     elif path.exists() or is_image_name(name):
         yield name
     else:
-        raise DataError(f"{one_line(name)}: there is no such folder or file")
+        raise DataError(f"{one_line(name)}: no such folder or file")
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:
-    """A path per line, or per NUL as ``find -print0`` writes them, where a name may hold line breaks."""
+    """One path per line, or NUL-separated (``find -print0``) for names with line breaks."""
     data = stream.read()
     separator = b"\0" if b"\0" in data else b"\n"
     for entry in data.split(separator):

@@ -1,7 +1,7 @@
-"""Partial results beside the output, so that a call that was killed goes on where it stopped.
+"""Partial results beside the output file, from which a killed ``predict`` resumes.
 
-``.NAME.partial/`` holds one JSON row per finished image. A call takes it over only if model, images and settings
-are the same, and only up to a whole batch: in a batch of another size the last bits of a probability could differ.
+``.NAME.partial/`` holds one JSON row per finished image. It is used only if model, images and options are the same,
+and only up to a whole batch: in a batch of another size the last bits of a probability could differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Journal:
-    """Rows of one call, appended batch by batch."""
+    """The finished rows of one output file, appended batch by batch."""
 
     def __init__(self, folder: Path, done: int) -> None:
         self.folder = folder
@@ -31,14 +31,14 @@ class Journal:
         self._file = self._rows.open("ab")
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Handed to the operating system at once: a killed process loses nothing that was appended."""
+        """Flushed at once: a killed process loses nothing that was appended."""
         lines = [json.dumps(row).encode() + b"\n" for row in rows]
         self._file.write(b"".join(lines))
         self._file.flush()
         self.done += len(lines)
 
     def rows(self) -> Iterator[Row]:
-        """All rows, from the disk, one at a time."""
+        """All rows, read from disk one at a time."""
         with self._rows.open("rb") as lines:
             for line in lines:
                 yield json.loads(line)
@@ -48,18 +48,18 @@ class Journal:
 
 
 @contextmanager
-def open_journal(out: Path, identity: str, batch_size: int) -> Iterator[Journal]:
-    """The journal of ``out``, continued if it has the same identity; kept if the block is left by an exception."""
+def open_journal(out: Path, fingerprint: str, batch_size: int) -> Iterator[Journal]:
+    """The journal of ``out``, resumed if its fingerprint is the same; deleted at the end, kept after an exception."""
     folder = out.with_name(f".{out.name}.partial")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{one_line(out.parent)!r} cannot be written: {error.strerror}.") from None
     with run_lock(folder):
-        known = folder / "identity.json"
-        if not known.is_file() or _identity(known) != identity:
+        stored = folder / "identity.json"
+        if not stored.is_file() or _read_fingerprint(stored) != fingerprint:
             (folder / "rows.jsonl").write_bytes(b"")
-            write_json(known, {"identity": identity})
+            write_json(stored, {"identity": fingerprint})
         journal = Journal(folder, _cut_to_whole_batches(folder / "rows.jsonl", batch_size))
         try:
             yield journal
@@ -68,10 +68,10 @@ def open_journal(out: Path, identity: str, batch_size: int) -> Iterator[Journal]
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def identity_of(weights: Path, paths: Sequence[str], settings: dict[str, Any]) -> str:
-    """A fingerprint of everything that the rows depend on, the content of the images excepted."""
-    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
-    for file in (weights / "config.json", weights / "model.safetensors"):
+def fingerprint_of(model_folder: Path, paths: Sequence[str], options: dict[str, Any]) -> str:
+    """A hash of everything that the rows depend on, except the content of the images."""
+    digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=16)
+    for file in (model_folder / "config.json", model_folder / "model.safetensors"):
         with file.open("rb") as content:
             while block := content.read(1 << 20):
                 digest.update(block)
@@ -80,15 +80,15 @@ def identity_of(weights: Path, paths: Sequence[str], settings: dict[str, Any]) -
     return digest.hexdigest()
 
 
-def _identity(known: Path) -> str | None:
+def _read_fingerprint(stored: Path) -> str | None:
     try:
-        return str(json.loads(known.read_bytes())["identity"])
+        return str(json.loads(stored.read_bytes())["identity"])
     except (ValueError, KeyError, TypeError):
         return None
 
 
 def _cut_to_whole_batches(rows: Path, batch_size: int) -> int:
-    """How many rows are kept; a torn last line, and what is beyond the last whole batch, is cut off."""
+    """Truncate a torn last line and rows beyond the last whole batch; returns how many rows are kept."""
     keep = position = lines = done = 0
     with rows.open("ab+") as file:
         file.seek(0)

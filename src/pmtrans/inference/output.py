@@ -1,4 +1,4 @@
-"""Rows of predictions as CSV, JSON lines or Parquet: a row at a time, whatever their number."""
+"""Predictions as rows of CSV, JSON lines or Parquet, written in constant memory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pmtrans.errors import DataError, one_line
 from pmtrans.inference.prediction import Prediction
 
 Row = dict[str, Any]
-_GROUP = 10_000  # rows of a Parquet row group
+_ROW_GROUP = 10_000  # rows of a Parquet row group
 
 
 def columns(top: int) -> list[str]:
-    """``path,class,probability,entropy,abstain,error``, then the classes after the first."""
+    """``path,class,probability,entropy,abstain,error``, then ``class_2,probability_2`` and so on up to ``top``."""
     more = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
     return ["path", "class", "probability", "entropy", "abstain", "error", *more]
 
 
 def as_row(prediction: Prediction, top: int) -> Row:
-    """One prediction under the names of the columns; numbers to six digits, more would only pretend."""
+    """One prediction by column name; numbers are rounded to six decimals."""
     row: Row = dict.fromkeys(columns(top))
     row |= {
         "path": prediction.path,
@@ -43,10 +43,10 @@ def _rounded(value: float | None) -> float | None:
 
 
 def writer_for(out: Path) -> Callable[[Path, Iterable[Row], list[str]], None]:
-    """How a file with this ending is written; a missing extra is said now, not after an hour of predictions."""
+    """The writer for the suffix of ``out``; a missing extra is an error now, not after an hour of predictions."""
     suffix = out.suffix.lower()
     if suffix not in _WRITERS:
-        raise DataError(f"{one_line(out)}: the ending says the format, and {suffix!r} is none of {', '.join(_WRITERS)}")
+        raise DataError(f"{one_line(out)}: unknown suffix {suffix!r}: the format is one of {', '.join(_WRITERS)}")
     if suffix in (".parquet", ".pq"):
         _parquet(out)
     return _WRITERS[suffix]
@@ -72,7 +72,7 @@ def _write_csv(path: Path, rows: Iterable[Row], names: list[str]) -> None:
 def _write_json_lines(path: Path, rows: Iterable[Row], names: list[str]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for row in rows:
-            file.write(json.dumps(row) + "\n")  # ASCII: a name that is not UTF-8 comes through
+            file.write(json.dumps(row) + "\n")  # ASCII: keeps names that are not UTF-8
 
 
 def _write_parquet(path: Path, rows: Iterable[Row], names: list[str]) -> None:
@@ -81,7 +81,7 @@ def _write_parquet(path: Path, rows: Iterable[Row], names: list[str]) -> None:
     schema = pyarrow.schema([(name, kinds.get(name.split("_")[0], pyarrow.string())) for name in names])
     remaining = iter(rows)
     with parquet.ParquetWriter(path, schema) as writer:
-        while group := list(itertools.islice(remaining, _GROUP)):
+        while group := list(itertools.islice(remaining, _ROW_GROUP)):
             for row in group:  # Parquet's strings are UTF-8
                 row["path"] = row["path"].encode("utf-8", "backslashreplace").decode()
             writer.write_table(pyarrow.Table.from_pylist(group, schema))

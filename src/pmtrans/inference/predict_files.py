@@ -1,4 +1,4 @@
-"""Very many images to one file: in order, in constant memory, and going on after an interruption."""
+"""Predictions of any number of images into one file: in order, in constant memory, resumable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_atomically
 from pmtrans.inference.inputs import PathList
-from pmtrans.inference.journal import identity_of, open_journal
+from pmtrans.inference.journal import fingerprint_of, open_journal
 from pmtrans.inference.output import CsvWriter, as_row, columns, writer_for
 from pmtrans.inference.prediction import Prediction
 from pmtrans.inference.predictor import Predictor
@@ -21,8 +21,8 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the rows depend on besides model and images; ``workers`` is not among it."""
+class PredictOptions:
+    """What the rows depend on besides model and images (so not the number of workers)."""
 
     batch_size: int = 32
     top: int = 1
@@ -30,15 +30,15 @@ class Settings:
 
 
 @dataclass
-class Tally:
-    """What to tell at the end."""
+class Counts:
+    """The numbers for the message at the end."""
 
     images: int = 0
     unreadable: int = 0
     abstained: int = 0  # of the readable ones
     resumed_at: int = 0
 
-    def count(self, error: str | None, abstain: bool) -> None:
+    def add(self, error: str | None, abstain: bool) -> None:
         self.images += 1
         self.unreadable += error is not None
         self.abstained += abstain and error is None
@@ -49,36 +49,36 @@ def predict_to_file(
     model_folder: Path,
     paths: PathList,
     out: Path,
-    settings: Settings,
+    options: PredictOptions,
     workers: int,
     advance: Advance,
     stop: StopRequest,
-) -> Tally:
-    """Write ``out``, its format by its ending. A signal leaves the journal, and the same call goes on with it."""
+) -> Counts:
+    """Write ``out`` in the format of its suffix. After a signal, the same call resumes from the journal."""
     write = writer_for(out)
     if out.is_dir():
         raise RunError(f"{one_line(out)!r} is a folder: give --out a file.")
-    identity = identity_of(model_folder, paths, asdict(settings))
-    with open_journal(out, identity, settings.batch_size) as journal:
-        tally = Tally(resumed_at=journal.done)
+    fingerprint = fingerprint_of(model_folder, paths, asdict(options))
+    with open_journal(out, fingerprint, options.batch_size) as journal:
+        counts = Counts(resumed_at=journal.done)
         advance(journal.done)
-        if journal.done < len(paths):  # slicing copies: only what remains is handed on
+        if journal.done < len(paths):  # slicing copies, so slice only when resuming
             remaining = paths[journal.done :] if journal.done else paths
-            for batch in _batches(predictor, remaining, settings, workers):
+            for batch in _batches(predictor, remaining, options, workers):
                 with _writing(out):
-                    journal.append(as_row(prediction, settings.top) for prediction in batch)
+                    journal.append(as_row(prediction, options.top) for prediction in batch)
                 advance(len(batch))
                 stop.check()
         for row in journal.rows():
-            tally.count(row["error"], row["abstain"])
+            counts.add(row["error"], row["abstain"])
         with _writing(out):
-            write_atomically(out, lambda temporary: write(temporary, journal.rows(), columns(settings.top)))
-    return tally
+            write_atomically(out, lambda temporary: write(temporary, journal.rows(), columns(options.top)))
+    return counts
 
 
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
-    """A full disk is one line; what is in the journal stays."""
+    """Turn a failed write, such as on a full disk, into a one-line error; the journal stays."""
     try:
         yield
     except OSError as error:
@@ -89,23 +89,25 @@ def predict_to_stream(
     predictor: Predictor,
     paths: PathList,
     file: IO[str],
-    settings: Settings,
+    options: PredictOptions,
     workers: int,
     advance: Advance,
     stop: StopRequest,
-) -> Tally:
-    """CSV to an open stream, flushed after each batch for whoever reads the other end."""
-    tally = Tally()
-    writer = CsvWriter(file, columns(settings.top))
-    for batch in _batches(predictor, paths, settings, workers):
-        writer.write(as_row(prediction, settings.top) for prediction in batch)
+) -> Counts:
+    """Write CSV to an open stream, flushed after each batch."""
+    counts = Counts()
+    writer = CsvWriter(file, columns(options.top))
+    for batch in _batches(predictor, paths, options, workers):
+        writer.write(as_row(prediction, options.top) for prediction in batch)
         file.flush()
         for prediction in batch:
-            tally.count(prediction.error, prediction.abstain)
+            counts.add(prediction.error, prediction.abstain)
         advance(len(batch))
         stop.check()
-    return tally
+    return counts
 
 
-def _batches(predictor: Predictor, paths: PathList, settings: Settings, workers: int) -> Iterator[list[Prediction]]:
-    return predictor.stream_batches(paths, settings.batch_size, workers, settings.abstain_below)
+def _batches(
+    predictor: Predictor, paths: PathList, options: PredictOptions, workers: int
+) -> Iterator[list[Prediction]]:
+    return predictor.stream_batches(paths, options.batch_size, workers, options.abstain_below)

@@ -1,4 +1,4 @@
-"""A trained model, used: paths or images in, classes and calibrated probabilities out."""
+"""Inference with a trained model: paths or images in, classes and calibrated probabilities out."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
 from pmtrans.errors import ModelError, RunError, one_line
-from pmtrans.inference.prediction import Prediction, in_order, predictions
+from pmtrans.inference.prediction import Prediction, predictions, with_unreadable
 from pmtrans.run.model_folder import TrainedModel, load_model
 
 __all__ = ["Prediction", "Predictor", "load", "model_folder"]
 
 
 class Predictor:
-    """Wraps a trained model; the evaluation transform is the one of training."""
+    """A trained model on a device, with the evaluation transform it was trained with."""
 
     def __init__(self, trained: TrainedModel, device: str | torch.device | None = None) -> None:
         self.trained = trained
@@ -39,32 +39,31 @@ class Predictor:
         workers: int = 0,
         abstain_below: float = 0.0,
     ) -> list[Prediction]:
-        """One prediction per path, in order; an unreadable file has its reason in ``error``."""
-        single = isinstance(paths, (str, PathLike))
-        listed = [fspath(paths)] if single else [fspath(path) for path in paths]  # type: ignore[arg-type, union-attr]
-        return list(self.stream(listed, batch_size, workers, abstain_below))
+        """One prediction per path, in order; for an unreadable file, ``error`` says why."""
+        several = [paths] if isinstance(paths, (str, PathLike)) else paths
+        return list(self.stream([fspath(path) for path in several], batch_size, workers, abstain_below))
 
     def stream(
         self, paths: Sequence[str], batch_size: int = 32, workers: int = 0, abstain_below: float = 0.0
     ) -> Iterator[Prediction]:
-        """The same without holding more than a few batches."""
+        """Like ``predict``, with only a few batches in memory."""
         for batch in self.stream_batches(paths, batch_size, workers, abstain_below):
             yield from batch
 
     def stream_batches(
         self, paths: Sequence[str], batch_size: int, workers: int, abstain_below: float = 0.0
     ) -> Iterator[list[Prediction]]:
-        """A list of predictions per batch of paths, in their order whatever the workers."""
+        """A list of predictions per batch of paths, in order for any number of workers."""
         done = 0
-        for images, reasons in image_batches(paths, self.trained.preprocessing, batch_size, workers):
-            judged: Iterator[Prediction] = iter(())
+        for images, errors in image_batches(paths, self.trained.preprocessing, batch_size, workers):
+            readable: Iterator[Prediction] = iter(())
             if len(images):
-                judged = predictions(self.logits(images), self.classes, self.trained.temperature, abstain_below)
-            yield list(in_order([paths[done + i] for i in range(len(reasons))], reasons, judged))
-            done += len(reasons)
+                readable = predictions(self.logits(images), self.classes, self.trained.temperature, abstain_below)
+            yield list(with_unreadable([paths[done + i] for i in range(len(errors))], errors, readable))
+            done += len(errors)
 
     def predict_images(self, images: Sequence[Image.Image], abstain_below: float = 0.0) -> list[Prediction]:
-        """Images that are decoded already (RGB); their paths are empty."""
+        """One prediction per decoded RGB image; their paths are empty."""
         if not images:
             return []
         batch = torch.stack([self.transform(image) for image in images])
@@ -72,13 +71,13 @@ class Predictor:
 
     @torch.inference_mode()
     def logits(self, images: Tensor) -> Tensor:
-        """Of images that are transformed already; on the predictor's device."""
+        """Logits of transformed images, on the predictor's device."""
         logits: Tensor = self.model(images.to(self.device, non_blocking=True))
         return logits
 
     @torch.inference_mode()
     def logits_and_attention(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and where the model looked: scores (B, rows, columns) of the patches, each map summing to 1."""
+        """Logits, and attention scores (B, rows, columns) of the patches; each map sums to 1."""
         backbone, head = self.model.backbone, self.model.head
         encoding = backbone.encode(backbone.embed(images.to(self.device)), scored=len(images))
         logits = head(encoding.features_BF)
@@ -86,18 +85,18 @@ class Predictor:
         return logits, scores_BN.unflatten(1, tuple(backbone.grid))
 
 
-def _device(wanted: str | torch.device | None) -> torch.device:
-    if wanted is None:
+def _device(name: str | torch.device | None) -> torch.device:
+    if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=wanted).device
+        return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        said = one_line(str(error).splitlines()[0] if str(error) else type(error).__name__, 150)
-        raise ModelError(f"Device {one_line(wanted)!r} cannot be used here: {said}") from None
+        reason = one_line(str(error).splitlines()[0] if str(error) else type(error).__name__, 150)
+        raise ModelError(f"Device {one_line(name)!r} cannot be used here: {reason}") from None
 
 
 def load(path: str | PathLike[str], device: str | torch.device | None = None) -> Predictor:
-    """Open a run folder or a model folder."""
+    """Load the model of a run folder or a model folder."""
     return Predictor(load_model(model_folder(path)), device)
 
 

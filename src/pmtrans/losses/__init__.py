@@ -1,4 +1,4 @@
-"""One loss a file, float32 inside, equation and paper named."""
+"""Losses, one per file: computed in float32, with the paper and equation cited."""
 
 from pmtrans.losses.classification import classification_loss
 from pmtrans.losses.mixup_feature import identity_similarity, label_similarity, mixup_feature_loss

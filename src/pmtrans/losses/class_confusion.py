@@ -12,8 +12,8 @@ from pmtrans.losses.precision import float32_losses
 def minimum_class_confusion(logits_BK: Tensor, temperature: float = 2.5) -> Tensor:
     """L_MCC = (1/K) sum over j != k of |C_jk|, C = p^T diag(w) p with its rows normalised to sum 1 (Eq. 2 to 6).
 
-    p = softmax(z / T); w = 1 + exp(-H(p)), scaled to sum B: certain predictions say more about which classes are
-    confused. The weights are not trained through.
+    p = softmax(z / T); w = 1 + exp(-H(p)), scaled to sum B: certain predictions tell more about class confusion.
+    No gradient flows through w.
     """
     log_p_BK = (logits_BK / temperature).log_softmax(1)
     p_BK = log_p_BK.exp()

@@ -1,4 +1,4 @@
-"""How far two classifiers disagree (Saito et al., Maximum Classifier Discrepancy, CVPR 2018)."""
+"""The discrepancy of two classifiers (Saito et al., Maximum Classifier Discrepancy, CVPR 2018)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def domain_adversarial_loss(
 ) -> Tensor:
     """Binary cross entropy with source = 1, mean of both domains; weights have a mean of 1 in each domain.
 
-    D descends on it; behind a reversed gradient the features ascend.
+    The discriminator minimises it; the features, behind gradient reversal, maximise it.
     """
     source = F.binary_cross_entropy_with_logits(source_logits, torch.ones_like(source_logits), source_weights)
     target = F.binary_cross_entropy_with_logits(target_logits, torch.zeros_like(target_logits), target_weights)

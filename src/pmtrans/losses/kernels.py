@@ -1,6 +1,6 @@
-"""Distances between two sets of features by kernels: MMD, and the contrastive domain discrepancy of CAN.
+"""Kernel distances between two sets of features: MMD, and the contrastive domain discrepancy of CAN.
 
-Shapes: S source and T target images, F features, K classes. Labels of -1 belong to no class.
+Shapes: S source and T target images, F features, K classes. A label of -1 belongs to no class.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pmtrans.losses.precision import float32_losses
 
 
 def squared_distances(one_NF: Tensor, other_MF: Tensor) -> Tensor:
-    """||a - b||^2 for every pair; centred first, so that the expanded square loses no digits far from the origin."""
+    """||a - b||^2 for every pair; centred first, so the expanded square keeps its precision far from the origin."""
     centre_F = one_NF.detach().mean(0)
     one_NF, other_MF = one_NF - centre_F, other_MF - centre_F
     squares_NM = one_NF.square().sum(1)[:, None] + other_MF.square().sum(1)[None, :]
@@ -22,8 +22,8 @@ def squared_distances(one_NF: Tensor, other_MF: Tensor) -> Tensor:
 def gaussian_kernel(features_NF: Tensor, count: int = 1, factor: float = 2.0) -> Tensor:
     """Sum of ``count`` Gaussians exp(-d^2 / h) of all pairs, N x N (Long et al., DAN, ICML 2015).
 
-    The middle bandwidth h is the mean squared distance of distinct pairs, a number and not something to train; the
-    others are ``factor`` apart.
+    The middle bandwidth h is the mean squared distance of distinct pairs, without gradient; neighbouring bandwidths
+    differ by ``factor``.
     """
     distances_NN = squared_distances(features_NF, features_NF)
     pairs = max(1, len(features_NF) * (len(features_NF) - 1))
@@ -53,8 +53,8 @@ def contrastive_domain_discrepancy(
 ) -> Tensor:
     """CDD = mean_c D(c, c) - mean_{c != c'} D(c, c'), D(c, c') the MMD^2 of source class c and target class c'.
 
-    Kang et al., CAN, CVPR 2019, Eq. "CDD", over the classes that both sides have; one bandwidth for all pairs of
-    classes. 0 when there is no such class.
+    Kang et al., CAN, CVPR 2019, Eq. "CDD", over the classes present in both domains (0 if there are none); one
+    bandwidth for all pairs of classes.
     """
     kernel_NN = gaussian_kernel(torch.cat([source_SF, target_TF]), count, factor)
     size = len(source_SF)

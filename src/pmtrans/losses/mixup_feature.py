@@ -37,7 +37,7 @@ def similarity_cross_entropy(mixed_BF: Tensor, other_BF: Tensor, labels_BB: Tens
 
 
 def label_similarity(labels_B: Tensor, positives: Positives = "mean") -> Tensor:
-    """Y = y y^T: 1 where two samples share a class. ``mean``: rows normalised to sum 1; ``sum``: left as they are."""
+    """Y = y y^T: 1 where two samples share a class. ``mean``: rows normalised to sum 1; ``sum``: not normalised."""
     same_BB = (labels_B[:, None] == labels_B[None, :]).float()
     return same_BB / same_BB.sum(1, keepdim=True) if positives == "mean" else same_BB
 

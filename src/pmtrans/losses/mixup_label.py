@@ -19,7 +19,7 @@ def mixup_label_loss(
 ) -> Tensor:
     """L_l = mean(lambda^s CE(C(F(x^i)), y^s)) + mean(lambda^t CE(C(F(x^i)), yhat^t)).
 
-    ``confidence`` in [0, 1] scales each target term: how far the pseudo label is trusted.
+    ``confidence`` in [0, 1] of the pseudo label scales its target term.
     """
     log_p_BK = F.log_softmax(mixed_logits_BK, dim=1)
     source_B = F.nll_loss(log_p_BK, source_labels_B, reduction="none")

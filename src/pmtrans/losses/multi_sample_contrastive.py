@@ -16,32 +16,32 @@ def affinity(source_SF: Tensor, target_TF: Tensor) -> Tensor:
 
 @torch.no_grad()
 def neighbour_labels(affinity_ST: Tensor, labels_S: Tensor, classes: int, neighbours: int) -> tuple[Tensor, Tensor]:
-    """Labels_T by a vote of the nearest sources, and the similarity ratio_T that says how far to trust each.
+    """Labels_T by a vote of the nearest sources, and a similarity ratio_T as confidence.
 
-    The ratio is the summed affinity of the nearest sources of the voted class over that of the nearest others. Equal
-    votes go to the class with more affinity among the voters.
+    The ratio is the summed affinity of the nearest sources of the voted class over that of the nearest others. Ties go
+    to the class with more affinity among the voters.
     """
     neighbours = min(neighbours, len(labels_S))
     nearest_ST, index = affinity_ST.topk(neighbours, dim=0)
     vote_JTK = torch.nn.functional.one_hot(labels_S[index], classes).float()
     vote_TK = vote_JTK.sum(0) + (vote_JTK * nearest_ST[..., None]).sum(0) / (neighbours + 1)
     labels_T = vote_TK.argmax(1)
-    like_ST = labels_S[:, None] == labels_T[None, :]
-    like_T = affinity_ST.masked_fill(~like_ST, 0).topk(neighbours, dim=0).values.sum(0)
-    unlike_T = affinity_ST.masked_fill(like_ST, 0).topk(neighbours, dim=0).values.sum(0)
-    return labels_T, like_T / unlike_T.clamp_min(1e-12)
+    same_ST = labels_S[:, None] == labels_T[None, :]
+    same_T = affinity_ST.masked_fill(~same_ST, 0).topk(neighbours, dim=0).values.sum(0)
+    other_T = affinity_ST.masked_fill(same_ST, 0).topk(neighbours, dim=0).values.sum(0)
+    return labels_T, same_T / other_T.clamp_min(1e-12)
 
 
 @float32_losses
 def multi_sample_contrastive_loss(affinity_ST: Tensor, labels_S: Tensor, labels_T: Tensor, kept_T: Tensor) -> Tensor:
     """-mean_s log sum_{t of the same class} softmax_t phi(s, t), over the kept targets.
 
-    Sources without a positive or without a negative among the kept targets say nothing and are left out.
+    Sources without a positive or without a negative among the kept targets are left out.
     """
     same_ST = (labels_S[:, None] == labels_T[None, :]) & kept_T
-    told_S = same_ST.any(1) & (~same_ST & kept_T).any(1)
-    # -1e4 and not -inf: rows that are left out must not poison gradients
-    everyone_S = affinity_ST.masked_fill(~kept_T, -1e4).logsumexp(1)
+    used_S = same_ST.any(1) & (~same_ST & kept_T).any(1)
+    # -1e4, not -inf: rows that are left out would have NaN gradients
+    all_S = affinity_ST.masked_fill(~kept_T, -1e4).logsumexp(1)
     same_S = affinity_ST.masked_fill(~same_ST, -1e4).logsumexp(1)
-    loss_S = (everyone_S - same_S) * told_S
-    return loss_S.sum() / told_S.sum().clamp_min(1)
+    loss_S = (all_S - same_S) * used_S
+    return loss_S.sum() / used_S.sum().clamp_min(1)

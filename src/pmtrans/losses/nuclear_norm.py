@@ -10,10 +10,10 @@ from pmtrans.losses.precision import float32_losses
 
 @float32_losses
 def batch_nuclear_norm_loss(logits_BK: Tensor) -> Tensor:
-    """-||P||_* / min(B, K), P the B x K predictions: the mean singular value, as the authors' code has it.
+    """-||P||_* / min(B, K), P the B x K predictions: the mean singular value, as in the authors' code.
 
-    The paper divides by B, which is the same where B <= K. The gradient of a sum of singular values is U V^T: it needs
-    no gap between them, so equal rows do no harm.
+    The paper divides by B, which is the same if B <= K. The gradient of a sum of singular values is U V^T, which is
+    finite even where singular values coincide.
     """
     singular: Tensor = torch.linalg.svdvals(logits_BK.softmax(1))
     return -singular.mean()

@@ -8,12 +8,12 @@ from pmtrans.losses.precision import float32_losses
 
 
 @float32_losses
-def self_refinement_loss(taught_logits_BK: Tensor, learning_logits_BK: Tensor, confidence: float = 0.4) -> Tensor:
-    """L_SR = mean of KL(p || q) over the images with max p > confidence; 0 where there is none.
+def self_refinement_loss(teacher_logits_BK: Tensor, student_logits_BK: Tensor, confidence: float = 0.4) -> Tensor:
+    """L_SR = mean of KL(p || q) over the images with max p > confidence; 0 if there are none.
 
-    p: the taught side, q: the learning one; nothing is detached. Which of clean and perturbed is p, a coin decides.
+    p: teacher, q: student; both receive gradients. Which of clean and perturbed is the teacher is drawn at random.
     """
-    log_p_BK, log_q_BK = taught_logits_BK.log_softmax(1), learning_logits_BK.log_softmax(1)
+    log_p_BK, log_q_BK = teacher_logits_BK.log_softmax(1), student_logits_BK.log_softmax(1)
     divergence_B = (log_p_BK.exp() * (log_p_BK - log_q_BK)).sum(1)
-    sure_B = (log_p_BK.detach().exp().amax(1) > confidence).float()
-    return (sure_B * divergence_B).sum() / sure_B.sum().clamp_min(1)
+    confident_B = (log_p_BK.detach().exp().amax(1) > confidence).float()
+    return (confident_B * divergence_B).sum() / confident_B.sum().clamp_min(1)

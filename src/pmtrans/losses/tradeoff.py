@@ -1,9 +1,9 @@
-"""alpha: how much the cross entropy of the game weighs beside the classification loss.
+"""alpha: the weight of the mixup losses, relative to the classification loss.
 
 ``learned``   homoscedastic-uncertainty form (Kendall et al., CVPR 2018): exp(-r) L + r, which cannot collapse to 0.
-``softplus``  the authors' code: softplus of a scalar trained by descent, one for each loss; it can only shrink.
-``ramp``      2 / (1 + exp(-10 p)) - 1 of the training's progress p (Ganin and Lempitsky, ICML 2015).
-``fixed``     a number.
+``softplus``  as in the authors' code: softplus of a scalar trained by descent, one per loss; it can only shrink.
+``ramp``      2 / (1 + exp(-10 p)) - 1 of the training progress p (Ganin and Lempitsky, ICML 2015).
+``fixed``     a constant.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TradeoffKind = Literal["learned", "ramp", "fixed", "softplus"]
 
 
 def ramp(progress: float) -> float:
-    """From 0 to 1 as progress goes from 0 to 1, steep in the beginning: 2 / (1 + exp(-10 p)) - 1."""
-    return math.tanh(5 * progress)  # the same; a compiled step keeps tanh as a function of the step, and not exp
+    """From 0 to 1 as progress goes from 0 to 1, steep at first: 2 / (1 + exp(-10 p)) - 1."""
+    return math.tanh(5 * progress)  # equal; unlike exp, torch.compile keeps tanh as a function of the step
 
 
 class Tradeoff(nn.Module):
-    """Weighs the parts of CE_{s,i,t}; ``value`` scales a ramp, and is the number for ``fixed``."""
+    """Weights the parts of CE_{s,i,t}. ``value``: the constant, the height of the ramp, or the start of ``learned``."""
 
     def __init__(self, kind: TradeoffKind, value: float = 1.0) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Tradeoff(nn.Module):
             self.raw = nn.Parameter(torch.full((2,), -2.0))
 
     def alpha(self, progress: float) -> Tensor | float:
-        """The present weight, for the log."""
+        """The current weight, for the log."""
         if self.kind == "learned":
             return torch.exp(-self.log_variance.detach())
         if self.kind == "softplus":
@@ -44,7 +44,7 @@ class Tradeoff(nn.Module):
         return self.value * (ramp(progress) if self.kind == "ramp" else 1.0)
 
     def forward(self, feature_space: Tensor, label_space: Tensor, progress: float) -> Tensor:
-        """alpha (L_f + L_l), with the regulariser where alpha is learned."""
+        """alpha (L_f + L_l), plus the regulariser if alpha is learned."""
         if self.kind == "learned":
             return torch.exp(-self.log_variance) * (feature_space + label_space) + self.log_variance
         if self.kind == "softplus":

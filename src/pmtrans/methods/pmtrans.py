@@ -25,7 +25,7 @@ from pmtrans.methods.parts.warmup import first_step
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
-from pmtrans.pseudo_labels import NeighbourBank, SeenTarget, kmeans_pseudo_labels
+from pmtrans.pseudo_labels import FeatureBank, NeighbourBank, kmeans_pseudo_labels
 
 
 class PMTrans(Method):
@@ -53,8 +53,11 @@ class PMTrans(Method):
             if options.pseudo_labels == "neighbours"
             else None
         )
+        unseen_MK = torch.zeros(sizes.target_images, sizes.classes)
         self.seen = (
-            SeenTarget(sizes.target_images, model.backbone.features, sizes.classes) if options.reuse_features else None
+            FeatureBank(sizes.target_images, model.backbone.features, logits_MK=unseen_MK)
+            if options.reuse_features
+            else None
         )
 
     def players(self, head_ratio: float) -> list[Player]:
@@ -80,9 +83,9 @@ class PMTrans(Method):
         else:
             features_MF, logits_MK = self.seen.features_MF, self.seen.logits_MK
         if first and self.bank is not None:
-            self.bank.fill(features_MF, logits_MK.float().softmax(1))
+            self.bank.fill(features_MF, probabilities_MK=logits_MK.float().softmax(1))
         if first and self.seen is not None:
-            self.seen.fill(features_MF, logits_MK)
+            self.seen.fill(features_MF, logits_MK=logits_MK)
         labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
@@ -103,7 +106,7 @@ class PMTrans(Method):
         logits_s, logits_i = head(torch.cat([s.features_BF, i.features_BF])).chunk(2)
         if self.seen is not None and self.training:
             with torch.no_grad():
-                self.seen.store(batch.target_index, t.features_BF, head(t.features_BF))
+                self.seen.store(batch.target_index, t.features_BF, logits_MK=head(t.features_BF))
         classification = self._classification(logits_s, batch)
         labels = batch.source_labels, pseudo_labels
         feature_space, label_space, w_s = self.cross_entropy(ratio_BN, s, t, i, logits_i, labels, confidence)

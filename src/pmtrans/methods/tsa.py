@@ -18,7 +18,7 @@ from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes
 from pmtrans.model import Model
-from pmtrans.pseudo_labels.bank import FeatureMemory
+from pmtrans.pseudo_labels import FeatureBank
 
 
 class TSAOptions(Options):
@@ -45,7 +45,8 @@ class TSA(Method):
         self.options = options
         features = last_linear(model.head).in_features
         self.source = Prototypes(sizes.classes, features, options.momentum)
-        self.target = FeatureMemory(sizes.target_images, features)
+        unseen_M = torch.full((sizes.target_images,), -1)
+        self.target = FeatureBank(sizes.target_images, features, labels_M=unseen_M)
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         images = torch.cat([batch.source_images, batch.target_images])
@@ -53,7 +54,7 @@ class TSA(Method):
         features_s, features_t = features_2BF.chunk(2)
         logits_s, logits_t = logits_2BK.chunk(2)
         self.source.update(features_s, batch.source_labels)
-        self.target.store(batch.target_index, features_t, logits_t.argmax(1))
+        self.target.store(batch.target_index, features_t, labels_M=logits_t.argmax(1))
 
         moved_BK = augmented_logits(
             logits_s,

@@ -1,4 +1,4 @@
-"""The PatchMix module and its ablations: tokens of two domains -> tokens of the one between."""
+"""PatchMix and its ablations: tokens of two domains -> tokens of the intermediate domain."""
 
 from typing import TYPE_CHECKING, Literal
 

@@ -1,7 +1,7 @@
 """Player P: the learnable Beta distribution that the mixing ratios are drawn from.
 
-Two numbers, the concentrations (b, g). They move by projected gradient ascent on the cross entropy: an unbounded
-ascent drives both towards 0 (masks of zeros and ones), so the range is closed.
+Its parameters are the concentrations (b, g). They move by projected gradient ascent on the cross entropy: unbounded
+ascent would drive both to 0 (masks of zeros and ones), so they are kept in a range.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class LearnableBeta(nn.Module):
         self.floor = floor
         self.ceiling = ceiling
         self.raw = nn.Parameter(torch.tensor([softplus_inverse(value - floor) for value in start]))
-        self._lowest = softplus_inverse(0.02)  # the softplus saturates below: the way back would take for ever
+        self._lowest = softplus_inverse(0.02)  # below, softplus saturates and its gradient vanishes
 
     def concentrations(self) -> Tensor:
         """(b, g) in float32, differentiable."""
         return self.floor + F.softplus(self.raw.float())
 
     def sample(self, shape: tuple[int, ...]) -> Tensor:
-        """Ratios in float32 whatever the autocast; gradients reach both concentrations."""
+        """Ratios in float32 under any autocast; gradients reach both concentrations."""
         with torch.autocast(self.raw.device.type, enabled=False):
             b, g = self.concentrations()
             ratios: Tensor = Beta(b, g).rsample(shape)
@@ -42,5 +42,5 @@ class LearnableBeta(nn.Module):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Back into the closed range after a step."""
+        """Clamp to the range, after an optimiser step."""
         self.raw.clamp_(self._lowest, softplus_inverse(self.ceiling - self.floor))

@@ -11,7 +11,7 @@ from pmtrans.mixing.mixing import Mixing
 class CutMix(Mixing):
     """The box covers 1 - lambda of the image, lambda ~ Beta(b, g); its patches have ratio 0, the others 1.
 
-    Whether a patch is inside has no gradient, so the Beta learns nothing here; the ratio is the real share.
+    A binary mask has no gradient, so the Beta is not trained; label weights use the real area of the box.
     """
 
     def ratios(self, pairs: int) -> Tensor:
@@ -19,7 +19,7 @@ class CutMix(Mixing):
 
 
 def random_box(share_B: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Mask_BN of a box at a random place that covers about ``share`` of the grid and has its aspect."""
+    """Mask_BN of a box at a random position that covers about ``share`` of the grid and has its aspect ratio."""
     height, width = grid
     side_B = share_B.sqrt()
     device = share_B.device
@@ -28,7 +28,7 @@ def random_box(share_B: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def _span(length_B: Tensor, cells: int, device: torch.device) -> Tensor:
-    """A run of about ``length`` cells at a random centre, cut off at the border: mask_B(cells)."""
+    """Mask (B, cells) of an interval of about ``length`` cells around a random centre, clipped at the border."""
     centre_B = torch.rand(len(length_B), device=device) * cells
     low_B1 = (centre_B - length_B / 2).round().clamp(0, cells)[:, None]
     high_B1 = (centre_B + length_B / 2).round().clamp(0, cells)[:, None]

@@ -10,15 +10,15 @@ from pmtrans.mixing.mixing import Mixed, Mixing
 
 
 class CutOut(Mixing):
-    """Nothing is mixed: of each pair one image, source or target by a coin, with a box of 1 - lambda of it blanked.
+    """Nothing is mixed: one image of each pair, chosen at random, with a box of 1 - lambda of its area blanked.
 
-    The Beta learns nothing here. A blank patch is a token of zeros; its position embedding still says where it is.
+    The Beta is not trained. A blank patch is a token of zeros, to which its position embedding is added.
     """
 
     def ratios(self, pairs: int) -> Tensor:
-        """All 1 or all 0: which image of the pair it is."""
-        coin_B1 = torch.rand(pairs, 1, device=self.beta.raw.device) < 0.5
-        return coin_B1.float().expand(-1, self.grid[0] * self.grid[1])
+        """All 1 or all 0: which image of the pair is used."""
+        first_B1 = torch.rand(pairs, 1, device=self.beta.raw.device) < 0.5
+        return first_B1.float().expand(-1, self.grid[0] * self.grid[1])
 
     def mix(self, first_BND: Tensor, second_BND: Tensor) -> Mixed:
         mixed = super().mix(first_BND, second_BND)

@@ -9,7 +9,7 @@ from torch import Tensor
 def label_weights(ratio_BN: Tensor, source_scores_BN: Tensor, target_scores_BN: Tensor) -> tuple[Tensor, Tensor]:
     """lambda^s = sum_k lambda_k a_k^s / (sum_k lambda_k a_k^s + sum_k (1 - lambda_k) a_k^t), lambda^t = 1 - lambda^s.
 
-    The scores are normalised over patches. Uniform scores give Definition 1: the plain mean of the ratios.
+    The scores are normalised over patches. Uniform scores give Definition 1: the mean of the ratios.
     """
     source_B = (ratio_BN * source_scores_BN).sum(1)
     target_B = ((1 - ratio_BN) * target_scores_BN).sum(1)
@@ -18,5 +18,5 @@ def label_weights(ratio_BN: Tensor, source_scores_BN: Tensor, target_scores_BN: 
 
 
 def uniform_scores(like_BN: Tensor) -> Tensor:
-    """Every patch counts the same: the ablation without attention."""
+    """Equal scores for all patches: the ablation without attention."""
     return torch.full_like(like_BN, 1 / like_BN.shape[1])

@@ -14,7 +14,7 @@ from pmtrans.processes.rows import own_rows
 
 
 class ManifoldMixup(Mixup):
-    """One ratio per pair; the block is drawn anew each step. Up to it the pass has 2B images, from there 3B."""
+    """One ratio per pair; the block is drawn at each step. Before it the batch has 2B images, from there 3B."""
 
     def check(self, backbone: Backbone) -> None:
         check_growing_batch(backbone)

@@ -1,7 +1,7 @@
-"""The seam of mixing: two domains in, the domain between them and its ratios out.
+"""The interface of a mixing: tokens of two domains in, tokens of the intermediate domain and their ratios out.
 
-Most mixings act on tokens, before the transformer; ``encode`` is there for one that acts inside it, and
-``label_weights`` for one whose labels follow the mixed image instead of its parents.
+Most mixings act on the tokens before the transformer. One that acts inside it overrides ``encode``; one whose labels
+depend on the mixed image, not on its parents, overrides ``label_weights``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mixed:
 
 @dataclass
 class Scores:
-    """Attention scores of the patches, each row a distribution; ``mixed`` only where it was asked for."""
+    """Attention scores of the patches, each row a distribution; ``mixed`` only if the mixing needs it."""
 
     source_BN: Tensor
     target_BN: Tensor
@@ -37,7 +37,7 @@ class Scores:
 
 
 class Mixing(nn.Module, ABC):
-    """One way to draw ratios from the Beta; ``grid`` is the patch grid, ``weighs`` whose weight a ratio is."""
+    """One way to draw ratios from the Beta. ``weighs``: the domain whose weight a drawn ratio is."""
 
     scores_mixed: ClassVar[bool] = False  # whether the label weights need the scores of the mixed image
 
@@ -50,7 +50,7 @@ class Mixing(nn.Module, ABC):
         self.weighs = weighs
 
     def check(self, backbone: Backbone) -> None:
-        """Refuse, before the first step, a backbone that this mixing cannot work with."""
+        """Refuse, before the first step, a backbone that this mixing does not support."""
 
     @abstractmethod
     def ratios(self, pairs: int) -> Tensor:
@@ -63,7 +63,7 @@ class Mixing(nn.Module, ABC):
         return Mixed(torch.lerp(second_BND, first_BND, weight_BN1), ratio_BN)
 
     def forward(self, source_BND: Tensor, target_BND: Tensor) -> Mixed:
-        """The tokens between both domains, with the source's weights."""
+        """The tokens of the intermediate domain, and the source's ratios."""
         if self.weighs == "source":
             return self.mix(source_BND, target_BND)
         mixed = self.mix(target_BND, source_BND)
@@ -72,7 +72,7 @@ class Mixing(nn.Module, ABC):
     def encode(
         self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, scored: int
     ) -> tuple[Encoding, Tensor]:
-        """Source, target and mixed images in one pass of 3B, in this order, and ratio_BN."""
+        """The encoding of source, target and mixed images, in one pass of 3B in this order, and ratio_BN."""
         mixed = self(source_BND, target_BND)
         return backbone.encode(torch.cat([source_BND, target_BND, mixed.tokens_BND]), scored), mixed.ratio_BN
 

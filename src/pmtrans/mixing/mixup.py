@@ -1,4 +1,4 @@
-"""Mixup (Zhang et al., ICLR 2018) on patch tokens: one ratio for the whole image of a pair."""
+"""Mixup (Zhang et al., ICLR 2018) on patch tokens: one ratio per pair of images."""
 
 from __future__ import annotations
 

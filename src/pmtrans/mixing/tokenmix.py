@@ -1,4 +1,4 @@
-"""TokenMix (Liu et al., ECCV 2022): many small blocks of tokens of the target set into the source."""
+"""TokenMix (Liu et al., ECCV 2022): many small blocks of target tokens pasted into the source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pmtrans.mixing.mixing import Mixing
 class TokenMix(Mixing):
     """Random blocks that cover 1 - lambda of the patches, lambda ~ Beta(b, g), spread over the whole image.
 
-    Labels are weighed by activation, as TokenMix asks: here the backbone's own scores of both parents, not a separate
-    teacher's. Whether a patch is inside has no gradient, so the Beta learns nothing.
+    Labels are weighted by activation, as in TokenMix, but with the backbone's scores of both parents instead of those
+    of a separate teacher. A binary mask has no gradient, so the Beta is not trained.
     """
 
     def ratios(self, pairs: int) -> Tensor:
@@ -23,8 +23,8 @@ class TokenMix(Mixing):
         replaced_B1 = ((1 - self.beta.sample((pairs, 1)).detach()) * height * width).round()
         cells = (-(-height // side) + 1, -(-width // side) + 1)
         order_BHW = F.interpolate(torch.rand(pairs, 1, *cells, device=device), scale_factor=side, mode="nearest")[:, 0]
-        top, left = torch.randint(side, (2,)).tolist()  # the lattice of blocks begins anywhere
+        top, left = torch.randint(side, (2,)).tolist()  # random offset of the lattice of blocks
         order_BN = order_BHW[:, top : top + height, left : left + width].flatten(1)
-        order_BN = order_BN + 1e-4 * torch.rand(order_BN.shape, device=device)  # patches of the last block, one by one
+        order_BN = order_BN + 1e-4 * torch.rand(order_BN.shape, device=device)  # random order inside a block
         rank_BN = order_BN.argsort(1).argsort(1)
         return (rank_BN >= replaced_B1).float()

@@ -1,4 +1,4 @@
-"""TransMix (Chen et al., CVPR 2022): CutMix whose labels follow the attention that the mixed image gets."""
+"""TransMix (Chen et al., CVPR 2022): CutMix with labels weighted by the attention in the mixed image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pmtrans.mixing.mixing import Scores
 class TransMix(CutMix):
     """lambda^s = (area + attention mass of the source's patches) / 2, attention of the mixed image in the last block.
 
-    Without a class token the mixed image's activation maps for both labels, averaged, stand for its attention.
+    Without a class token, the mean of the mixed image's activation maps for both labels takes the place of attention.
     """
 
     scores_mixed = True

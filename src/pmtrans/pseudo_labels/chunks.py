@@ -1,8 +1,9 @@
 """Sums and assignments over the features of a whole domain, a chunk of rows at a time.
 
-600,000 features of width 1024 are 2.5 GB: they are never copied, not even normalised. A point is its feature times a
-positive number, so sums take that number into the weights, and the nearest centroid does not depend on it.
-C rows of a chunk, K classes, F feature width.
+600,000 features of width 1024 take 2.5 GB, so they are never copied, not even to normalise them: the factor 1 / length
+goes into the weights of a sum, and the nearest centroid does not depend on it.
+
+Shapes: C rows of a chunk, M images, K classes, F feature width.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-CHUNK = 8192  # rows: larger ones are not faster, and 1024 wide they take 34 MB
+CHUNK = 8192  # rows; larger chunks are not faster, and these take 34 MB at width 1024
 
 Weights = Callable[[slice], Tensor]
 
 
 def slices(rows: int, chunk: int) -> list[slice]:
-    """Consecutive pieces of ``rows`` rows."""
+    """Cut ``rows`` rows into consecutive chunks."""
     return [slice(start, min(start + chunk, rows)) for start in range(0, rows, chunk)]
 
 
 def weighted_sums(features_MF: Tensor, weights_CK: Weights, classes: int, chunk: int) -> Tensor:
-    """Sums_KF of the features, ``weights_CK(piece)`` being the weights of a piece's rows.
+    """Weighted sums_KF of the features; ``weights_CK(piece)`` returns the weights of the rows of a chunk.
 
-    Products and no scattered addition: the same result in every run on every device.
+    Matrix products instead of scatter-add: deterministic on every device.
     """
     sums_KF = torch.zeros(classes, features_MF.shape[1], device=features_MF.device)
     for piece in slices(len(features_MF), chunk):
@@ -34,7 +35,7 @@ def weighted_sums(features_MF: Tensor, weights_CK: Weights, classes: int, chunk:
 
 
 def nearest(features_MF: Tensor, centroids_KF: Tensor, offset_K: Tensor, chunk: int) -> Tensor:
-    """For each row the class of the greatest product, the class's offset added."""
+    """For each row, the class with the largest dot product plus offset."""
     labels_M = torch.empty(len(features_MF), dtype=torch.long, device=features_MF.device)
     for piece in slices(len(features_MF), chunk):
         labels_M[piece] = torch.addmm(offset_K, features_MF[piece].float(), centroids_KF.T).argmax(1)
@@ -47,5 +48,5 @@ def one_hot(labels_C: Tensor, value_C: Tensor, classes: int) -> Tensor:
 
 
 def squared_lengths(features_MF: Tensor, chunk: int) -> Tensor:
-    """Of each row, without a square of all of them."""
+    """Squared L2 norm of each row, without a squared copy of all rows."""
     return torch.cat([features_MF[piece].float().square().sum(1) for piece in slices(len(features_MF), chunk)])

@@ -14,8 +14,8 @@ def kmeans_pseudo_labels(features_MF: Tensor, *, logits_MK: Tensor, chunk: int =
     """Labels_M, deterministic; no M x M matrix, and no copy of features or logits beyond a chunk.
 
     A 1 is appended to each feature, then L2-normalised. Round 1: the centroid of a class is the mean weighted by the
-    softmax of the logits; assign by cosine. Round 2: centroids from that hard assignment; assign again. Classes that
-    nobody was assigned to are left out.
+    softmax of the logits; assign by cosine. Round 2: centroids from that hard assignment; assign again. Classes
+    without an assigned image are left out.
     """
     classes = logits_MK.shape[1]
     scale_M = (squared_lengths(features_MF, chunk) + 1).rsqrt()  # (feature, 1) times this has length 1
@@ -31,7 +31,7 @@ def kmeans_pseudo_labels(features_MF: Tensor, *, logits_MK: Tensor, chunk: int =
 
 
 def _round(features_MF: Tensor, weights_CK: Weights, classes: int, chunk: int) -> Tensor:
-    """Centroids by these weights, then the nearest by cosine; a sum's length does not matter, so it serves as mean."""
+    """Centroids from these weights, then assignment by cosine (which is scale-free, so sums serve as means)."""
     appended_K = torch.zeros(classes, device=features_MF.device)
 
     def counted(piece: slice) -> Tensor:
@@ -41,5 +41,5 @@ def _round(features_MF: Tensor, weights_CK: Weights, classes: int, chunk: int) -
 
     sums_KF = weighted_sums(features_MF, counted, classes, chunk)
     centroids_KF = F.normalize(torch.cat([sums_KF, appended_K[:, None]], 1), dim=1)
-    offset_K = centroids_KF[:, -1].masked_fill(appended_K == 0, -torch.inf)  # no weight at all: no class
+    offset_K = centroids_KF[:, -1].masked_fill(appended_K == 0, -torch.inf)  # empty class: never assigned
     return nearest(features_MF, centroids_KF[:, :-1], offset_K, chunk)

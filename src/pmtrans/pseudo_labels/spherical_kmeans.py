@@ -13,9 +13,9 @@ from pmtrans.pseudo_labels.chunks import CHUNK, nearest, one_hot, slices, square
 def spherical_kmeans(
     features_MF: Tensor, centres_KF: Tensor, rounds: int = 50, chunk: int = CHUNK
 ) -> tuple[Tensor, Tensor]:
-    """Labels_M and distances_M to the own centre, (1 - cos) / 2 in [0, 1]; stops when no label changes.
+    """Labels_M and distances_M to the assigned centre, (1 - cos) / 2 in [0, 1]; stops when no label changes.
 
-    A cluster that loses all its images keeps its last centre; a centre of zeros is no class.
+    A cluster that loses all its images keeps its last centre; a centre of zeros is an absent class.
     """
     classes = len(centres_KF)
     scale_M = squared_lengths(features_MF, chunk).clamp_min(1e-24).rsqrt()

@@ -1,1 +1,1 @@
-"""A small web application around a trained model."""
+"""A trained model behind HTTP: a JSON API and a page to drop images on."""

@@ -1,4 +1,4 @@
-"""The JSON of the service: what stands in the OpenAPI description is what is sent."""
+"""The JSON responses of the service, as they appear in its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class AttentionMap(BaseModel):
 
 
 class Answer(BaseModel):
-    """What the model says of one image."""
+    """The prediction for one image."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    name: str = Field(description="the file's name as it was sent")
+    name: str = Field(description="the file name, as sent")
     label: str = Field(alias="class")
     probability: float
     entropy: float = Field(description="in nats")
@@ -42,13 +42,13 @@ class Answer(BaseModel):
 
 
 class Answers(BaseModel):
-    """One answer per image, in the order sent."""
+    """One prediction per image, in the order sent."""
 
     predictions: list[Answer]
 
 
 class Problem(BaseModel):
-    """One line that says what was wrong with the request."""
+    """An error: one line that says what is wrong with the request."""
 
     detail: str
 
@@ -65,29 +65,29 @@ class Health(BaseModel):
 def answer(
     name: str, logits_K: Tensor, scores: Tensor | None, trained: TrainedModel, top: int, abstain_below: float
 ) -> Answer:
-    """One image's logits, and its map of scores (rows, columns) if there is one, as what is sent."""
-    (said,) = predictions(logits_K[None], trained.classes, trained.temperature, abstain_below)
-    assert said.label is not None
-    assert said.probability is not None
-    assert said.entropy is not None
+    """The response for one image, from its logits and its attention scores (rows, columns), if there are any."""
+    (prediction,) = predictions(logits_K[None], trained.classes, trained.temperature, abstain_below)
+    assert prediction.label is not None
+    assert prediction.probability is not None
+    assert prediction.entropy is not None
     return Answer(
         name=as_text(name),
-        label=as_text(said.label),
-        probability=said.probability,
-        entropy=said.entropy,
-        abstain=said.abstain,
-        top=[Scored(label=as_text(label), probability=probability) for label, probability in said.top(top)],
+        label=as_text(prediction.label),
+        probability=prediction.probability,
+        entropy=prediction.entropy,
+        abstain=prediction.abstain,
+        top=[Scored(label=as_text(label), probability=probability) for label, probability in prediction.top(top)],
         attention=None if scores is None else _attention(scores, trained.preprocessing.crop_ratio),
     )
 
 
 def as_text(name: str) -> str:
-    """JSON is UTF-8, the name of a class folder may be anything."""
+    """Valid UTF-8, as JSON requires: the name of a class folder may hold any bytes."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _attention(scores: Tensor, crop_ratio: float) -> AttentionMap:
-    """The model sees the centre of an image that was squashed to a square, so the region is the same on both axes."""
+    """The model sees the centre crop of an image resized to a square, so the margin is the same on both axes."""
     margin = (1 - crop_ratio) / 2
     rows, columns = scores.shape
     values = [round(value, 6) for value in scores.flatten().tolist()]

@@ -19,26 +19,27 @@ from pmtrans.inference.predictor import Predictor
 from pmtrans.machine import cores
 from pmtrans.serving.answers import Answers, Health, Problem, answer, as_text
 from pmtrans.serving.batching import Batcher
-from pmtrans.serving.limits import BodyLimit, Limits, SafeHeaders, decode_upload
+from pmtrans.serving.limits import Limits
+from pmtrans.serving.safety import BodyLimit, SecurityHeaders, decode_upload
 from pmtrans.version import __version__
 
 _PROBLEMS = {
-    400: "the request is no multipart form",
+    400: "the request is not a multipart form",
     413: "too many images, or too large",
     415: "not an image, or a broken one",
-    422: "no images, or a wrong parameter",
+    422: "no images, or an invalid parameter",
 }
 Images = Annotated[list[UploadFile], File(description="image files")]
-Top = Annotated[int, Query(ge=1, le=1000, description="this many classes each")]
-Attention = Annotated[bool, Query(description="also where the model looked")]
+Top = Annotated[int, Query(ge=1, le=1000, description="number of classes to return per image")]
+Attention = Annotated[bool, Query(description="also return the attention map")]
 
 
 def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below: float = 0.0) -> FastAPI:
-    """The application around one loaded model; it keeps nothing of what it is sent."""
+    """The application around one loaded model; uploads are not stored."""
     limits = limits or Limits()
     trained = predictor.trained
-    batcher = Batcher(predictor, limits.batch, limits.wait_seconds)
-    decoders = ThreadPoolExecutor(cores(), "decode")  # also bounds how many images are open at once
+    batcher = Batcher(predictor, limits.batch_size, limits.batching_window)
+    decoders = ThreadPoolExecutor(cores(), "decode")  # also bounds how many images are decoded at once
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -52,13 +53,13 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         version=__version__,
         description=f"{trained.backbone.name}, {len(trained.classes)} classes.",
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's own page loads its scripts from the network
+        docs_url=None,  # FastAPI's page loads its scripts from the network
         redoc_url=None,
     )
     app.add_middleware(BodyLimit, limit=limits.request_bytes)
-    app.add_middleware(SafeHeaders)
+    app.add_middleware(SecurityHeaders)
     app.state.batcher = batcher
-    _speak_in_one_line(app)
+    _report_errors_in_one_line(app)
     _add_pages(app)
 
     @app.post(
@@ -67,7 +68,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         response_model_exclude_none=True,
     )
     async def predict(images: Images, top: Top = 5, attention: Attention = False) -> Answers:
-        """Classify images. If one of them cannot be read, the request fails and says which."""
+        """Classify images. If one of them cannot be read, the request fails and names it."""
         if len(images) > limits.images:
             raise HTTPException(413, f"{len(images)} images at once, {limits.images} allowed")
         decode = asyncio.get_running_loop().run_in_executor
@@ -75,22 +76,22 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
             *(decode(decoders, decode_upload, upload, predictor.transform, trained.preprocessing, limits)
               for upload in images)
         )  # fmt: skip
-        rows = await asyncio.gather(*(batcher(tensor, attention) for tensor in tensors))
+        outputs = await asyncio.gather(*(batcher(tensor, attention) for tensor in tensors))
         names = (upload.filename or "" for upload in images)
-        said = [answer(name, *row, trained, top, abstain_below) for name, row in zip(names, rows, strict=True)]
-        return Answers(predictions=said)
+        rows = zip(names, outputs, strict=True)
+        return Answers(predictions=[answer(name, *output, trained, top, abstain_below) for name, output in rows])
 
     @app.get("/health")
     async def health() -> Health:
-        """Whether the service can answer, and for which classes."""
+        """Whether the service is ready, and its classes."""
         classes = [as_text(name) for name in trained.classes]
         return Health(version=__version__, backbone=trained.backbone.name, classes=classes)
 
     return app
 
 
-def _speak_in_one_line(app: FastAPI) -> None:
-    """Every problem as ``{"detail": "one line"}``."""
+def _report_errors_in_one_line(app: FastAPI) -> None:
+    """Validation errors as ``{"detail": "one line"}``, like every other error."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -101,7 +102,7 @@ def _speak_in_one_line(app: FastAPI) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    """Two pages that load nothing from anywhere else."""
+    """The pages for people; they load nothing from other sites."""
     folder = resources.files("pmtrans.serving")
     pages = {"/": "page.html", "/docs": "docs.html"}
     for path, file in pages.items():

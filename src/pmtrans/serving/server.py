@@ -1,4 +1,4 @@
-"""Listening, and stopping without losing a request."""
+"""Run the application with uvicorn; a stop finishes the requests in progress first."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class _AnnouncedServer(uvicorn.Server):
 
 
 def serve_until_stopped(app: FastAPI, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve; SIGINT or SIGTERM finishes the requests under way (for at most 30 s) and returns.
+    """Serve until SIGINT or SIGTERM, finish the requests in progress (for at most 30 s), and return.
 
-    Port 0 takes a free one; ``announce`` gets the address once it answers.
+    Port 0 takes a free one; ``announce`` is called with the address once the server accepts requests.
     """
     listener = _listen(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listener.getsockname()[1]}"
+    url_host = f"[{host}]" if ":" in host else host  # IPv6
+    address = f"http://{url_host}:{listener.getsockname()[1]}"
     config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=30, backlog=2048)
-    # uvicorn hands a signal on to the handler before it once it has stopped: that one has nothing left to do.
+    # Once stopped, uvicorn raises the signal again for the previous handler, which has nothing left to do here.
     previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         _AnnouncedServer(config, lambda: announce(address)).run([listener])
@@ -43,11 +43,11 @@ def serve_until_stopped(app: FastAPI, host: str, port: int, announce: Callable[[
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
+        listener.bind(address)
     except OSError as error:
-        said = one_line(error.strerror or error)
-        raise ConfigError(f"Cannot listen on {one_line(host)} port {port}: {said}. Choose another --port.") from None
+        reason = one_line(error.strerror or error)
+        raise ConfigError(f"Cannot listen on {one_line(host)} port {port}: {reason}. Choose another --port.") from None
     return listener

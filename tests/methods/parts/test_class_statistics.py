@@ -9,7 +9,7 @@ from pmtrans.backbones.head import HeadKind, create_head
 from pmtrans.methods.parts.class_runs import ClassPools, paired_runs
 from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes, class_means
-from pmtrans.pseudo_labels.bank import FeatureMemory
+from pmtrans.pseudo_labels import FeatureBank
 
 
 def test_class_means_by_hand() -> None:
@@ -29,12 +29,13 @@ def test_prototypes_start_at_the_first_mean_then_move_by_momentum() -> None:
     assert set(prototypes.state_dict()) == {"means_KF", "seen_K"}
 
 
-def test_memory_keeps_what_was_last_seen() -> None:
-    memory = FeatureMemory(4, 2)
-    memory.store(torch.tensor([2, 0]), torch.tensor([[1.0, 1], [2, 2]]), torch.tensor([5, 6]))
-    memory.store(torch.tensor([2]), torch.tensor([[3.0, 3]]), torch.tensor([7]))
-    assert memory.labels_M.tolist() == [6, -1, 7, -1]
-    assert memory.features_MF.tolist() == [[2, 2], [0, 0], [3, 3], [0, 0]]
+def test_bank_keeps_what_was_last_seen() -> None:
+    bank = FeatureBank(4, 2, labels_M=torch.full((4,), -1))
+    bank.store(torch.tensor([2, 0]), torch.tensor([[1.0, 1], [2, 2]]), labels_M=torch.tensor([5, 6]))
+    bank.store(torch.tensor([2]), torch.tensor([[3.0, 3]]), labels_M=torch.tensor([7]))
+    assert bank.labels_M.tolist() == [6, -1, 7, -1]
+    assert bank.features_MF.tolist() == [[2, 2], [0, 0], [3, 3], [0, 0]]
+    assert set(bank.state_dict()) == {"features_MF", "labels_M"}
 
 
 def test_pools_give_every_image_once_before_any_twice() -> None:

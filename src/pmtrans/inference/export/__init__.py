@@ -1,1 +1,1 @@
-"""A trained model as a file for other runtimes, checked against the model it came from."""
+"""A trained model as a file for other runtimes, checked against the original model."""

@@ -1,7 +1,4 @@
-"""What is exported: images in, logits and calibrated probabilities out.
-
-Exporters report their progress at length; what matters to a user is the parity check afterwards.
-"""
+"""The graph that is exported (images in, logits and calibrated probabilities out), its example input and metadata."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ OUTPUTS = ("logits", "probabilities")
 
 
 class PreprocessingGraph(nn.Module):
-    """8-bit RGB images (B, H, W, 3) of any one size to what the model sees (B, 3, S, S)."""
+    """8-bit RGB images (B, H, W, 3) of any size to the model's input (B, 3, S, S)."""
 
     mean: Tensor
     std: Tensor
@@ -41,14 +38,14 @@ class PreprocessingGraph(nn.Module):
     def forward(self, images_BHWC: Tensor) -> Tensor:
         size, full = self.preprocessing.image_size, self.preprocessing.resize_to
         resized = resize(images_BHWC.permute(0, 3, 1, 2), full, self.preprocessing.interpolation)
-        start = round((full - size) / 2)  # torchvision's centre
+        start = round((full - size) / 2)  # as torchvision's center_crop
         cropped = resized[..., start : start + size, start : start + size].float()
         normalised: Tensor = (cropped / 255 - self.mean) / self.std
         return normalised
 
 
 class ExportedGraph(nn.Module):
-    """The model with its temperature, and with its preprocessing if asked for."""
+    """The model with its calibration temperature, and optionally its preprocessing."""
 
     def __init__(self, trained: TrainedModel, with_preprocessing: bool) -> None:
         super().__init__()
@@ -61,8 +58,8 @@ class ExportedGraph(nn.Module):
         return logits_BK, (logits_BK / self.temperature).softmax(1)
 
 
-def example(trained: TrainedModel, with_preprocessing: bool) -> Tensor:
-    """An input to trace with; no two of its sizes are equal, so none is taken for another."""
+def example_input(trained: TrainedModel, with_preprocessing: bool) -> Tensor:
+    """An input to trace with; its dynamic axes all differ in size, so the tracer keeps them apart."""
     if with_preprocessing:
         return torch.randint(0, 256, (2, 45, 39, 3), dtype=torch.uint8)
     size = trained.preprocessing.image_size
@@ -70,13 +67,13 @@ def example(trained: TrainedModel, with_preprocessing: bool) -> Tensor:
 
 
 def dynamic_axes(with_preprocessing: bool) -> dict[int, torch.export.Dim]:
-    """The axes whose size is open: the batch, and with preprocessing inside height and width."""
+    """The axes of dynamic size: the batch, and with preprocessing also height and width."""
     names = {0: "batch", 1: "height", 2: "width"} if with_preprocessing else {0: "batch"}
     return {axis: torch.export.Dim(name, min=1) for axis, name in names.items()}
 
 
 def metadata(trained: TrainedModel, with_preprocessing: bool) -> dict[str, str]:
-    """What a user of the file needs to know, as strings."""
+    """Classes, version, temperature, architecture and preprocessing, as strings."""
     return {
         "classes": json.dumps(list(trained.classes)),
         "version": __version__,
@@ -87,8 +84,8 @@ def metadata(trained: TrainedModel, with_preprocessing: bool) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """No warnings, no log below an error, nothing on stdout."""
+def silence_exporter() -> Iterator[None]:
+    """No warnings, no log below an error, nothing on stdout: the parity check tells what matters."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Images for the parity check: the user's, else the run's own, else generated ones."""
+"""Images for the parity check: given ones, else those of the run, else generated ones."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from pmtrans.inference.inputs import gather
 COUNT = 16
 
 
-def images_to_check(run: Path, given: str | None, at_least: int) -> tuple[list[Image.Image], str]:
-    """Up to 16 readable images, spread over what is there, and where they are from."""
+def images_for_parity(run: Path, given: str | None, at_least: int) -> tuple[list[Image.Image], str]:
+    """Up to 16 readable images, evenly spaced over those found, and where they are from.
+
+    Large JPEGs are decoded at a reduced size, but with sides of ``at_least`` pixels.
+    """
     if given is not None:
-        found = _spread(gather([given], io.BytesIO()), at_least)
+        found = _evenly_spaced(gather([given], io.BytesIO()), at_least)
         if not found:
             raise DataError(f"{given}: no image there can be read")
         return found, given
     for place in _data_of(run):
         try:
-            found = _spread(gather([place], io.BytesIO()), at_least)
-        except UserError:  # the data has moved since: that is no reason not to export
+            found = _evenly_spaced(gather([place], io.BytesIO()), at_least)
+        except UserError:  # the data may have moved since training: export all the same
             continue
         if found:
             return found, place
     return generated_images(), "generated patterns (give real ones with --images)"
 
 
-def _spread(paths: Sequence[str], at_least: int) -> list[Image.Image]:
+def _evenly_spaced(paths: Sequence[str], at_least: int) -> list[Image.Image]:
     step = max(1, len(paths) // COUNT)
     found: list[Image.Image] = []
     for index in range(0, len(paths), step):

@@ -1,4 +1,4 @@
-"""ONNX: written by torch's exporter, read by ONNX Runtime."""
+"""ONNX files: written by torch's exporter, run by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ import torch
 from numpy.typing import NDArray
 
 from pmtrans.errors import ModelError
-from pmtrans.inference.export.graph import INPUT, OUTPUTS, ExportedGraph, dynamic_axes, example, metadata, quietly
-from pmtrans.inference.export.parity import Answer
+from pmtrans.inference.export.graph import (
+    INPUT,
+    OUTPUTS,
+    ExportedGraph,
+    dynamic_axes,
+    example_input,
+    metadata,
+    silence_exporter,
+)
+from pmtrans.inference.export.parity import RuntimeOutput
 from pmtrans.run.model_folder import TrainedModel
 
 
 def require_onnx() -> None:
-    """Say what is missing before anything is computed."""
+    """Raise now, before anything is computed, if the extra is not installed."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -26,13 +34,13 @@ def require_onnx() -> None:
 
 
 def write_onnx(path: Path, trained: TrainedModel, with_preprocessing: bool) -> None:
-    """A graph of float32 with an open batch, class names and version in its metadata."""
+    """Write a float32 graph with a dynamic batch size, and classes and version in its metadata."""
     require_onnx()
     graph = ExportedGraph(trained, with_preprocessing).eval()
-    with quietly():
+    with silence_exporter():
         program: Any = torch.onnx.export(
             graph,
-            (example(trained, with_preprocessing),),
+            (example_input(trained, with_preprocessing),),
             dynamo=True,
             dynamic_shapes=(dynamic_axes(with_preprocessing),),
             input_names=[INPUT],
@@ -42,13 +50,13 @@ def write_onnx(path: Path, trained: TrainedModel, with_preprocessing: bool) -> N
     import onnx
 
     model = program.model_proto
-    _drop_traces(model.graph)
+    _drop_source_locations(model.graph)
     onnx.helper.set_model_props(model, metadata(trained, with_preprocessing))
-    onnx.save(model, path)  # one file: nothing is lost when it is moved
+    onnx.save(model, path)  # one file, without external data
 
 
-def _drop_traces(graph: Any) -> None:
-    """Node by node the exporter notes the lines of Python it came from: long, and paths of this machine."""
+def _drop_source_locations(graph: Any) -> None:
+    """Delete the Python stack traces that the exporter adds to each node: long, and with local paths."""
     del graph.metadata_props[:]
     for value in (*graph.value_info, *graph.input, *graph.output, *graph.initializer):
         del value.metadata_props[:]
@@ -56,23 +64,23 @@ def _drop_traces(graph: Any) -> None:
         del node.metadata_props[:]
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _drop_traces(attribute.g)
+                _drop_source_locations(attribute.g)
 
 
 def quantise_onnx(source: Path, path: Path) -> None:
-    """Weights of the matrix products in 8 bits, a scale per column; activations are quantised as they come."""
+    """Dynamic quantisation: 8-bit weights of matrix products, one scale per column; activations at run time."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = onnx.load(source)
-    del model.graph.value_info[:]  # the quantiser turns weights around and then trips over their old shapes
-    with quietly():
+    del model.graph.value_info[:]  # the quantiser transposes weights and fails on their recorded shapes
+    with silence_exporter():
         quantize_dynamic(
             model,
             path,
             op_types_to_quantize=["MatMul", "Gemm"],
             per_channel=True,
-            reduce_range=True,  # 7 bits are used: with 8, CPUs without VNNI overflow and answer differently
+            reduce_range=True,  # 7 bits: with 8, CPUs without VNNI saturate and results differ
             weight_type=QuantType.QInt8,
         )
 
@@ -89,6 +97,6 @@ class OnnxModel:
         options.intra_op_num_threads = threads or torch.get_num_threads()
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
-    def __call__(self, images: NDArray[Any]) -> Answer:
+    def __call__(self, images: NDArray[Any]) -> RuntimeOutput:
         logits, probabilities = self.session.run(list(OUTPUTS), {INPUT: np.ascontiguousarray(images)})
-        return Answer(logits, probabilities)
+        return RuntimeOutput(logits, probabilities)

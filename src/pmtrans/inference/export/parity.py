@@ -1,4 +1,4 @@
-"""Whether an exported file says what the model says, on the same images."""
+"""The parity check: whether an exported file and the model agree on the same images."""
 
 from __future__ import annotations
 
@@ -17,60 +17,62 @@ from pmtrans.run.model_folder import TrainedModel
 from pmtrans.selection.calibration import calibrated_probabilities
 
 
-class Answer(NamedTuple):
-    """What an export returns for a batch."""
+class RuntimeOutput(NamedTuple):
+    """What an exported file returns for a batch."""
 
     logits: NDArray[np.float32]
     probabilities: NDArray[np.float32]
 
 
-Runtime = Callable[[NDArray[Any]], Answer]
+Runtime = Callable[[NDArray[Any]], RuntimeOutput]
 
 
 class ParityError(UserError):
-    """The exported file says something else than the model; it was not kept."""
+    """The exported file does not agree with the model; it was deleted."""
 
 
 @dataclass(frozen=True)
 class Parity:
-    """The outcome on some images."""
+    """How far an exported file and the model agree."""
 
     images: int
-    agreeing: int  # the same top class
-    largest: float  # difference of a probability
+    agreeing: int  # images with the same top class
+    largest_difference: float  # of a probability
 
     def __str__(self) -> str:
-        return f"same top class on {self.agreeing} of {self.images} images, probabilities differ by {self.largest:.1e}"
+        same = f"same top class on {self.agreeing} of {self.images} images"
+        return f"{same}, probabilities differ by {self.largest_difference:.1e}"
 
 
 def measure_parity(
     trained: TrainedModel, runtime: Runtime, images: Sequence[Image.Image], with_preprocessing: bool
 ) -> Parity:
-    """Compare on decoded images, each alone and then as batches: the batch must really be open."""
+    """Compare on decoded images, one by one and then as a batch: the batch size must really be dynamic."""
     transform = evaluation_transform(trained.preprocessing)
     inputs = torch.stack([transform(image) for image in images])
     with torch.no_grad():
         expected = calibrated_probabilities(trained.model(inputs), trained.temperature).numpy()
     if with_preprocessing:
-        fed = [np.asarray(image, dtype=np.uint8)[None] for image in images]
+        singles = [np.asarray(image, dtype=np.uint8)[None] for image in images]
+        batch, expected_of_batch = np.repeat(singles[0], 3, axis=0), expected[:1]  # images of one batch have one size
     else:
-        fed = [image.numpy()[None] for image in inputs]
-    alone = np.concatenate([runtime(image).probabilities for image in fed])
-    differences = [_largest(alone, expected)]
-    if with_preprocessing:  # images of several sizes make no batch: the first one three times does
-        differences.append(_largest(runtime(np.repeat(fed[0], 3, axis=0)).probabilities, expected[:1]))
-    else:
-        differences.append(_largest(runtime(inputs.numpy()).probabilities, expected))
-    agreeing = int((alone.argmax(1) == expected.argmax(1)).sum())
-    return Parity(len(images), agreeing, max(differences))
+        singles = [image.numpy()[None] for image in inputs]
+        batch, expected_of_batch = inputs.numpy(), expected
+    found = np.concatenate([runtime(image).probabilities for image in singles])
+    found_in_batch = runtime(batch).probabilities
+    largest = max(_largest_difference(found, expected), _largest_difference(found_in_batch, expected_of_batch))
+    agreeing = int((found.argmax(1) == expected.argmax(1)).sum())
+    return Parity(len(images), agreeing, largest)
 
 
-def _largest(found: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+def _largest_difference(found: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
     difference = np.abs(found.astype(np.float64) - expected).max()
     return float(difference) if np.isfinite(difference) else float("inf")
 
 
 def require_parity(parity: Parity, tolerance: float) -> None:
-    """Raise if any probability is off by more; below that, another top class can only be a tie."""
-    if not parity.largest <= tolerance:
-        raise ParityError(f"The export does not agree with the model ({parity}; {tolerance:g} allowed): nothing kept.")
+    """Raise if a probability differs by more; below that, another top class can only be a tie."""
+    if not parity.largest_difference <= tolerance:
+        raise ParityError(
+            f"The export does not agree with the model ({parity}; {tolerance:g} allowed): no file was written."
+        )

@@ -1,4 +1,4 @@
-"""``torch.export``: a program that torch runs without this package."""
+"""``torch.export`` programs: torch runs them without this package."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from pmtrans.inference.export.graph import ExportedGraph, dynamic_axes, example, metadata, quietly
-from pmtrans.inference.export.parity import Answer
+from pmtrans.inference.export.graph import ExportedGraph, dynamic_axes, example_input, metadata, silence_exporter
+from pmtrans.inference.export.parity import RuntimeOutput
 from pmtrans.run.model_folder import TrainedModel
 
 
 def write_program(path: Path, trained: TrainedModel, with_preprocessing: bool) -> None:
-    """A ``.pt2`` file; what ONNX has as metadata is in its extra files."""
+    """Write a ``.pt2`` file, with the metadata as its extra files."""
     graph = ExportedGraph(trained, with_preprocessing).eval()
-    with quietly():
+    with silence_exporter():
         program = torch.export.export(
-            graph, (example(trained, with_preprocessing),), dynamic_shapes=(dynamic_axes(with_preprocessing),)
+            graph, (example_input(trained, with_preprocessing),), dynamic_shapes=(dynamic_axes(with_preprocessing),)
         )
-        with path.open("wb") as file:  # an open file: torch insists on an ending otherwise
+        with path.open("wb") as file:  # given a path, torch insists on its suffix
             torch.export.save(program, file, extra_files=metadata(trained, with_preprocessing))
 
 
@@ -32,6 +32,6 @@ class TorchProgram:
             self._module: Any = torch.export.load(file).module()
 
     @torch.no_grad()
-    def __call__(self, images: NDArray[Any]) -> Answer:
+    def __call__(self, images: NDArray[Any]) -> RuntimeOutput:
         logits, probabilities = self._module(torch.tensor(images))
-        return Answer(logits.numpy(), probabilities.numpy())
+        return RuntimeOutput(logits.numpy(), probabilities.numpy())

@@ -1,10 +1,10 @@
 """Pillow's resize inside a graph: two matrix products that give its result bit for bit.
 
 Pillow resamples 8-bit images horizontally, rounds to 8 bits, then vertically, with coefficients in 22-bit fixed
-point. In float64 these sums are exact, so no tolerance is needed; ``torch.nn.functional.interpolate`` rounds once,
-at the end, and is off by one grey level here and there.
+point. In float64 these sums are exact, so no tolerance is needed; ``torch.nn.functional.interpolate`` rounds only
+once, at the end, and differs by one grey level in some pixels.
 
-Shapes: S size out, L length in.
+Shapes: S output size, L input length.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {"bilinear": (_t
 
 
 def check_interpolation(name: str) -> None:
-    """Refuse a filter that has no place in a graph."""
+    """Raise if this filter is not implemented in the graph."""
     if name not in _FILTERS:
-        raise ModelError(f"Interpolation {name!r} cannot go into the graph: export without --with-preprocessing.")
+        raise ModelError(f"Interpolation {name!r} is not available in the graph: export without --with-preprocessing.")
 
 
 def resampling_matrix(positions_L: Tensor, length: Tensor, size: int, interpolation: str) -> Tensor:
-    """Pillow's coefficients (S, L) in float64, for positions 0 .. L-1; L may be known only when the graph runs."""
+    """Pillow's coefficients (S, L) in float64, for positions 0 .. L-1; L may be dynamic."""
     kernel, reach = _FILTERS[interpolation]
     scale = length / size
-    stretch = scale.clamp(min=1.0)  # a filter is widened when the image shrinks: antialiasing
+    stretch = scale.clamp(min=1.0)  # antialiasing: the filter widens as the image shrinks
     centre_S = (torch.arange(size, dtype=torch.float64, device=positions_L.device) + 0.5) * scale
     first_S = (centre_S - reach * stretch + 0.5).floor().clamp(min=0.0)
-    after_S = torch.minimum((centre_S + reach * stretch + 0.5).floor(), length)
+    end_S = torch.minimum((centre_S + reach * stretch + 0.5).floor(), length)
     weights_SL = kernel((positions_L - centre_S[:, None] + 0.5) / stretch)
-    inside_SL = (positions_L >= first_S[:, None]) & (positions_L < after_S[:, None])
+    inside_SL = (positions_L >= first_S[:, None]) & (positions_L < end_S[:, None])
     weights_SL = torch.where(inside_SL, weights_SL, torch.zeros_like(weights_SL))
     weights_SL = weights_SL / weights_SL.sum(1, keepdim=True)
     half = torch.where(weights_SL < 0, -0.5, 0.5)
@@ -58,10 +58,10 @@ def resampling_matrix(positions_L: Tensor, length: Tensor, size: int, interpolat
 
 
 def resize(images_BCHW: Tensor, size: int, interpolation: str) -> Tensor:
-    """8-bit values (in any type) to (B, C, size, size), as whole numbers in float64. Meant to be traced."""
+    """8-bit values (of any dtype) to (B, C, size, size), as integers in float64. Meant to be traced."""
     values = images_BCHW.double()
-    rows, row_positions = _count(values[0, 0, :, 0])
-    columns, column_positions = _count(values[0, 0, 0])
+    rows, row_positions = _length_and_positions(values[0, 0, :, 0])
+    columns, column_positions = _length_and_positions(values[0, 0, 0])
     vertical_SH = resampling_matrix(row_positions, rows, size, interpolation)
     horizontal_SW = resampling_matrix(column_positions, columns, size, interpolation)
     if not TALL_IMAGES_VERTICALLY_FIRST:
@@ -72,7 +72,7 @@ def resize(images_BCHW: Tensor, size: int, interpolation: str) -> Tensor:
 
 
 def horizontally_first(values: Tensor, vertical_SH: Tensor, horizontal_SW: Tensor) -> Tensor:
-    """Both passes; the rounding in between makes their order matter."""
+    """Both passes; their order matters, as the result is rounded in between."""
     return _rounded(vertical_SH @ _rounded(values @ horizontal_SW.T))
 
 
@@ -84,7 +84,7 @@ def _rounded(values: Tensor) -> Tensor:
     return (values + 0.5).floor().clamp(0, 255)
 
 
-def _count(line_L: Tensor) -> tuple[Tensor, Tensor]:
-    """The length of an axis as a number of the graph, and the positions on it."""
+def _length_and_positions(line_L: Tensor) -> tuple[Tensor, Tensor]:
+    """The length of an axis as a tensor of the graph, and the positions on it."""
     ones_L = torch.ones_like(line_L)
     return ones_L.sum(), ones_L.cumsum(0) - 1

@@ -1,4 +1,4 @@
-"""One exported file: written under a temporary name, checked, and only then given its own."""
+"""Export to a file: written under a temporary name, checked for parity, and only then renamed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pmtrans.run.model_folder import TrainedModel
 
 Format = Literal["onnx", "torch"]
 TOLERANCE = 1e-4  # largest difference of a probability in float32
-INT8_TOLERANCE = 0.25  # 8-bit weights do change answers: this only tells a rough model from a broken one
+INT8_TOLERANCE = 0.25  # 8-bit weights change probabilities: this only detects a broken model
 
 
 def export_model(
@@ -29,7 +29,7 @@ def export_model(
     int8: bool = False,
     tolerance: float | None = None,
 ) -> Parity:
-    """Write ``out`` and return how it compares on ``images``; a mismatch raises and leaves no file."""
+    """Write ``out`` and return its parity on ``images``; a mismatch raises and leaves no file."""
     if int8 and format != "onnx":
         raise ModelError("8-bit weights are for ONNX: use --format onnx with --int8.")
     if out.is_dir():
@@ -40,12 +40,12 @@ def export_model(
 
     def write(path: Path) -> None:
         if int8:
-            plain = path.with_name(f"{path.name}.float")
+            float32 = path.with_name(f"{path.name}.float")
             try:
-                write_onnx(plain, trained, with_preprocessing)
-                quantise_onnx(plain, path)
+                write_onnx(float32, trained, with_preprocessing)
+                quantise_onnx(float32, path)
             finally:
-                plain.unlink(missing_ok=True)
+                float32.unlink(missing_ok=True)
         elif format == "onnx":
             write_onnx(path, trained, with_preprocessing)
         else:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pmtrans.backbones.attention import AttentionCall, InsideAttention
+from pmtrans.backbones.attention import AttentionCall, AttentionMode
 from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.blocks import transformer_blocks
 from pmtrans.errors import ModelError
 
 
-class _CrossAttention(InsideAttention):
+class _CrossAttention(AttentionMode):
     """Of a batch of three thirds (source, target, cross) the last asks with the first's queries and sees the second."""
 
     def attend(self, call: AttentionCall) -> Tensor:

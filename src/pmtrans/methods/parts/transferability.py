@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from pmtrans.backbones.attention import AttentionCall, InsideAttention
+from pmtrans.backbones.attention import AttentionCall, AttentionMode
 from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.before_block import before_block
 from pmtrans.backbones.blocks import transformer_blocks
@@ -22,7 +22,7 @@ from pmtrans.processes.rows import all_rows, own_rows
 Judge = Callable[[Tensor], Tensor]  # keys of the patches BH(L-special)E -> domain logits BH(L-special)
 
 
-class _WeightedClassAttention(InsideAttention):
+class _WeightedClassAttention(AttentionMode):
     """In the one block that ``arm`` announces, the class token's attention is weighed by transferability."""
 
     def __init__(self, judge: Judge, special: int, length: int) -> None:
@@ -36,7 +36,7 @@ class _WeightedClassAttention(InsideAttention):
         return hidden
 
     def attend(self, call: AttentionCall) -> Tensor:
-        if not self.armed or self.domain_logits is not None or not call.joins(self.length):
+        if not self.armed or self.domain_logits is not None or not call.is_global(self.length):
             return call.run()
         self.domain_logits = self.judge(all_rows(call.key[:, :, self.special :]))
         weight = nn.functional.pad(own_rows(transferability(self.domain_logits)), (self.special, 0), value=1.0)
