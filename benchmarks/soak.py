@@ -107,7 +107,7 @@ def has_ended(pid: int) -> bool:
 
 def parts_of(out: Path) -> tuple[RunFolder, RunFolder]:
     """The run itself and its baseline."""
-    return RunFolder(out), RunFolder(RunFolder(out).baseline)
+    return RunFolder(out), RunFolder(out).baseline
 
 
 def temporaries(out: Path) -> set[str]:

@@ -34,7 +34,9 @@ class Run:
         return self.predictor.predict(paths)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, source_only={self.summary.source_only}, adapted={self.summary.adapted})"
+        summary = self.summary
+        numbers = f"probe={summary.probe}, source_only={summary.source_only}, adapted={summary.adapted}"
+        return f"Run({str(self.path)!r}, {numbers})"
 
 
 def adapt(
@@ -48,16 +50,19 @@ def adapt(
     seed: int | None = None,
     recipe: str | PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    start_from: str | PathLike[str] | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Run:
     """Adapt a model from a labelled source to an unlabelled target and return the run.
 
     ``settings`` has dotted keys: ``{"train.epochs": 10}``. An interrupted run in ``out`` is resumed.
+    ``start_from``: a run whose finished probe and source stage this one starts from.
     """
     flags = settings_from_flags(
         source=source, target=target, backbone=backbone, weights=weights, method=method, seed=seed
     )
     config = load_config(None if recipe is None else Path(recipe), (), {**flags, **(settings or {})})
     folder = Path(out)
-    return Run(folder, train(config, folder, Reporter(quiet), overwrite))
+    donor = None if start_from is None else Path(start_from)
+    return Run(folder, train(config, folder, Reporter(quiet), overwrite, start_from=donor))

@@ -32,6 +32,7 @@ SETTINGS = {
     "train.epochs": 9,
     "train.log_every": 1,
     "train.baseline": False,
+    "train.start": "pretrained",
     "selection.game": False,
 }
 

@@ -50,7 +50,7 @@ def test_a_start_cut_short_before_the_configuration_was_written_begins_anew(tmp_
 
 def test_overwriting_empties_a_run_checkpoints_before_their_log(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
-    for part in (folder.path, folder.baseline):
+    for part in (folder.path, folder.baseline.path):
         (part / "checkpoints" / "step-00000001").mkdir(parents=True)
         (part / "metrics.jsonl").touch()
     removed: list[str] = []

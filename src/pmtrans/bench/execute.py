@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from pmtrans.bench.baselines import find_baseline
 from pmtrans.bench.jobs import Job
 from pmtrans.bench.results import Result
+from pmtrans.bench.source_stages import find_source_run
 from pmtrans.errors import RunError, TrainingError, UserError, one_line
 from pmtrans.files import LOCK, read_json, run_lock, write_json, write_text
 from pmtrans.progress import Reporter
@@ -34,7 +34,7 @@ def execute(job: Job, reporter: Reporter) -> Outcome:
     try:
         _await_lock(job.folder)
         (job.folder / FAILURE).unlink(missing_ok=True)
-        summary = train(job.config, job.folder, reporter, baseline=find_baseline(job.config, job.folder))
+        summary = train(job.config, job.folder, reporter, start_from=find_source_run(job.config, job.folder))
         write_json(job.folder / RESULT, asdict(_result(job, summary)))
         return Outcome("done")
     except (UserError, TrainingError) as error:

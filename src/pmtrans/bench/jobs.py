@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from pmtrans.bench.ablations import ABLATIONS, Ablation
-from pmtrans.bench.baselines import baseline_key
 from pmtrans.bench.benchmark_copy import Protocol, find_task
 from pmtrans.bench.benchmarks import benchmark_named
 from pmtrans.bench.entry import Entry, SharedSettings
 from pmtrans.bench.paper import table, table_names
+from pmtrans.bench.source_stages import source_key
 from pmtrans.config import Config
 from pmtrans.errors import ConfigError, RunError, UserError, one_line
 from pmtrans.files import write_text
@@ -78,7 +78,7 @@ def plan_suite(
     }
     title = benchmark.name if protocol == "whole" else f"{benchmark.name}-{protocol}"
     jobs: list[Job] = []
-    first: dict[str, Path] = {}  # baseline key -> the first run with it, which trains it for all
+    first: dict[str, Path] = {}  # source stage -> the first run with it, which trains it for all
     for seed in seeds:
         for name, found in domains.items():
             for entry in sorted(named, key=lambda entry: entry.method != "source_only"):
@@ -90,7 +90,7 @@ def plan_suite(
                 config = settings.configure(entry, run_settings)
                 folder = out / "runs" / name / slug(entry.name) / str(seed)
                 evaluation = str(found.evaluation) if found.evaluation != found.target else None
-                key = baseline_key(config)
+                key = source_key(config)
                 after = first.setdefault(key, folder) if key else folder
                 jobs.append(
                     Job(title, name, entry.name, seed, config, folder, evaluation, after if after != folder else None)

@@ -63,6 +63,15 @@ def train(
         str,
         typer.Option(metavar="auto|never|PATH", help="Resume the run in `--out`, or from a run or checkpoint at PATH."),
     ] = "auto",
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start from the finished probe and source stage of RUN: another method, or another target.",
+            show_default=False,
+        ),
+    ] = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")
     ] = 1,
@@ -105,6 +114,6 @@ def train(
     from pmtrans.training.train import train as run_training
 
     with interruptible(out):
-        summary = run_training(config, out, Reporter(quiet), overwrite, resume)
+        summary = run_training(config, out, Reporter(quiet), overwrite, resume, from_)
     if is_main() and not quiet:
         show_summary(summary, out)

@@ -83,7 +83,14 @@ class TrainConfig(SettingsSection):
     sharding: Literal["none", "full"] = Field(
         "none", description="full: shard weights, gradients and AdamW states over the processes (FSDP)"
     )
-    baseline: bool = Field(True, description="also train a source-only model, to compare with")
+    start: Literal["source", "probe", "pretrained"] = Field(
+        "source",
+        description="where the method starts: at the end of the source stage, or with the probe's or a random head",
+    )
+    baseline: bool = Field(True, description="also train a source-only model, to compare with; start=source needs it")
+    baseline_steps: Literal["same", "continued"] = Field(
+        "same", description="continued: after the source stage, source-only gets as many further steps as the method"
+    )
 
     @field_validator("compile")
     @classmethod
@@ -107,6 +114,10 @@ class SelectionConfig(SettingsSection):
     """Model selection and diagnostics without target labels."""
 
     keep: int = Field(4, ge=1, description="candidate models kept during training for the selection at its end")
+    ship: Literal["best", "adapted"] = Field(
+        "best",
+        description="what goes to `model/`: the best of probe, source-only and adapted model, or the adapted one",
+    )
     game: bool = Field(True, description="at each evaluation, measure how far the players are from equilibrium")
 
 

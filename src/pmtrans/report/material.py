@@ -83,7 +83,7 @@ class Material:
 
     @cached_property
     def baseline_model(self) -> TrainedModel | None:
-        return _model(RunFolder(RunFolder(self.folder).baseline).model)
+        return _model(RunFolder(self.folder).baseline.model)
 
 
 def read_material(folder: Path) -> Material:
@@ -94,7 +94,7 @@ def read_material(folder: Path) -> Material:
     config = load_config(run.config)
     warnings: list[str] = []
     evidence = _evidence(folder, warnings)
-    baseline = _evidence(run.baseline, warnings)
+    baseline = _evidence(run.baseline.path, warnings)
     data = _data(run, config, warnings)
     if data is not None and evidence is not None:
         then = len(evidence.source_labels_N), len(evidence.target_logits_MK)
@@ -110,7 +110,7 @@ def read_material(folder: Path) -> Material:
         folder=folder,
         config=config,
         metrics=read_metrics(run.metrics),
-        baseline_metrics=read_metrics(RunFolder(run.baseline).metrics),
+        baseline_metrics=read_metrics(run.baseline.metrics),
         summary=read_summary(run.summary) if run.summary.is_file() else None,
         evidence=evidence,
         baseline_evidence=baseline if evidence is None or _same_images(evidence, baseline) else None,

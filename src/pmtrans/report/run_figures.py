@@ -26,7 +26,7 @@ def write_figures(run: Path, mixed: Figure | None = None) -> list[Path]:
     """PNG and SVG files in ``run/figures``."""
     folder = RunFolder(run)
     metrics = read_metrics(folder.metrics)
-    trainings = {"source only": read_metrics(RunFolder(folder.baseline).metrics), "adapted": metrics}
+    trainings = {"source only": read_metrics(folder.baseline.metrics), "adapted": metrics}
     losses, beta, accuracy = (Figure(figsize=(6, 4), layout="constrained") for _ in range(3))
     draw_losses(losses.subplots(), metrics)
     path_axes, density_axes = beta.subplots(1, 2)

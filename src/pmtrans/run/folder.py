@@ -63,12 +63,31 @@ class RunFolder:
         return self.path / "environment.json"
 
     @property
-    def witness(self) -> Path:
-        return self.path / "witness.safetensors"
+    def probe(self) -> RunFolder:
+        return RunFolder(self.path / "probe")
 
     @property
-    def baseline(self) -> Path:
-        return self.path / "baseline"
+    def baseline(self) -> RunFolder:
+        return RunFolder(self.path / "baseline")
+
+    @property
+    def continued(self) -> RunFolder:
+        return RunFolder(self.path / "continued")
+
+    @property
+    def stages(self) -> tuple[RunFolder, ...]:
+        """Every stage that fits or trains a model, in order; the last is the method itself."""
+        return self.probe, self.baseline, self.continued, self
+
+    @property
+    def adapted(self) -> Path:
+        """The adapted model, where another one is shipped."""
+        return self.path / "adapted"
+
+    @property
+    def origin(self) -> Path:
+        """Of a stage that was taken over from another run: which run."""
+        return self.path / "origin.json"
 
     @property
     def is_run(self) -> bool:
@@ -90,8 +109,8 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
     with run_lock(folder.path):
         if overwrite and folder.is_run:
             _empty(folder)
-        for part in (folder, RunFolder(folder.baseline)):
-            for path in (part.path, part.checkpoints, part.candidates):
+        for stage in folder.stages:
+            for path in (stage.path, stage.checkpoints, stage.candidates):
                 settle(path)
         yield
 
@@ -110,8 +129,8 @@ def _refuse_foreign(folder: RunFolder) -> None:
 
 def _empty(folder: RunFolder) -> None:
     """In an order that leaves a run to resume, if it is interrupted: checkpoints first, then their log."""
-    baseline = RunFolder(folder.baseline)
-    _remove([folder.summary, folder.finished, baseline.finished, folder.checkpoints, baseline.checkpoints])
+    _remove([folder.summary, *(stage.finished for stage in folder.stages)])
+    _remove(stage.checkpoints for stage in folder.stages)
     _remove(entry for entry in folder.path.iterdir() if entry.name not in (LOCK, folder.config.name))
     _remove([folder.config])
 

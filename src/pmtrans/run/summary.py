@@ -12,20 +12,25 @@ from pmtrans.files import read_json
 
 @dataclass(frozen=True)
 class Summary:
-    """Accuracies are fractions, None where the target has no labels; these four chose nothing."""
+    """Accuracies are fractions, None where the target has no labels; they chose nothing."""
 
     method: str
+    probe: float | None  # a linear classifier on the untrained backbone
     source_only: float | None
-    adapted: float | None  # of the model in ``model/``, chosen without target labels
+    adapted: float | None  # of the evaluation that was chosen without target labels
+    shipped: str  # which of these three is in ``model/``: probe, source_only or adapted
+    shipped_reason: str
     last: float | None
     oracle: float | None  # the best of all evaluations, chosen with target labels: what nobody can have
     seconds: float
     selected_step: int
     selection: str
-    estimate: dict[str, Any] | None  # accuracy, low, high, parts: made without target labels
-    verdict: str | None  # helped, unchanged or hurt; None without a baseline
+    estimate: dict[str, Any] | None  # of the shipped model: accuracy, low, high, parts, without target labels
+    estimates: dict[str, Any]  # the same of all three
+    verdict: str | None  # helped, unchanged or hurt, against the better of the other two; None: nothing to judge with
     verdict_reason: str | None
-    evaluations: dict[str, Any] = field(default_factory=dict)  # the last evaluation of each training
+    compared_with: str | None  # which of the other two that was
+    evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -63,7 +63,7 @@ class Judge:
 
     def __call__(self, evaluation: Evaluated) -> dict[str, Any]:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
-        evidence = self.evidence(evaluation)
+        evidence = evidence_of(evaluation, self.holdout_labels)
         scores = score_all(evidence, self.baseline)
         before = self.baseline.target_logits_MK.softmax(1) if self.baseline is not None else None
         signs = collapse_signs(evidence.target_logits_MK.softmax(1), before, classes=self.classes)
@@ -72,19 +72,6 @@ class Judge:
         named = {PREFIX + name: value for name, value in scores.items()}
         self._offer({"step": evaluation.step, **named}, evidence)
         return {**named, "warnings": signs} if signs else named
-
-    def evidence(self, evaluation: Evaluated) -> Evidence:
-        """Everything on the CPU, in float32."""
-        assert evaluation.holdout is not None, "a judge needs a held-out part of the source"
-        sample = evaluation.source_sample
-        return Evidence(
-            source_features_ND=evaluation.holdout.features_MF.float().cpu(),
-            source_logits_NK=evaluation.holdout.logits_MK.float().cpu(),
-            source_labels_N=torch.tensor(self.holdout_labels),
-            target_features_MD=evaluation.target.features_MF.float().cpu(),
-            target_logits_MK=evaluation.target.logits_MK.float().cpu(),
-            source_train_features_PD=None if sample is None else sample.features_MF.float().cpu(),
-        )
 
     def _offer(self, entry: dict[str, Any], evidence: Evidence) -> None:
         """Keep the newcomer's weights if it is among the best so far; forget the one that falls out."""
@@ -116,6 +103,20 @@ class Judge:
                 f"The selected model {one_line(folder)!r} cannot be read ({type(error).__name__}): it was removed or "
                 "changed; train again with --overwrite."
             ) from None
+
+
+def evidence_of(evaluation: Evaluated, holdout_labels: Sequence[int]) -> Evidence:
+    """What an evaluation shows of a model, on the CPU and in float32."""
+    assert evaluation.holdout is not None, "evidence needs a held-out part of the source"
+    sample = evaluation.source_sample
+    return Evidence(
+        source_features_ND=evaluation.holdout.features_MF.float().cpu(),
+        source_logits_NK=evaluation.holdout.logits_MK.float().cpu(),
+        source_labels_N=torch.tensor(holdout_labels),
+        target_features_MD=evaluation.target.features_MF.float().cpu(),
+        target_logits_MK=evaluation.target.logits_MK.float().cpu(),
+        source_train_features_PD=None if sample is None else sample.features_MF.float().cpu(),
+    )
 
 
 def scores_of(entry: dict[str, Any]) -> dict[str, float]:

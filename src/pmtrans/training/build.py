@@ -1,14 +1,13 @@
-"""What a run is made of: both domains as read, then model, method and task; mistakes are said before the first step.
-
-What a training is about: the domains, how their images are prepared, how many pairs make a batch.
-"""
+"""What a stage is made of: model, method, and the task that they are trained on."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import timm.data
 import torch
+from torch import Tensor
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import Config
@@ -22,31 +21,12 @@ from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel
 
-
-def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task, TrainedModel]:
-    """Model, method and task; the same seed gives the same first weights to every method."""
-    torch.manual_seed(config.seed)
-    size = config.data.image_size
-    backbone = create_backbone(config.backbone.name, config.backbone.weights, size, config.backbone.options)
-    switches = {key: value for key, value in config.method.items() if key != "name"}
-    entry = METHODS[config.method["name"]]
-    options = entry.options.model_validate(switches)
-    model = Model(backbone, len(data.source.classes), switches.get("head", "linear"))
-    sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
-    method = entry.create(model, options, sizes)
-    timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
-    preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)
-    batch_size = min(config.train.batch_size, len(data.source), len(data.target.domain))
-    if batch_size < config.train.batch_size:
-        reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
-    sample = sample_domain(data.source, 512, config.seed)
-    task = Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache)
-    return method, task, TrainedModel(model, data.source.classes, preprocessing, config.backbone)
+Weights = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained on. The target has no labels here."""
+    """The domains, how their images are prepared, and how many pairs make a batch. The target has no labels here."""
 
     source: LabelledDomain
     holdout: LabelledDomain
@@ -59,3 +39,37 @@ class Task:
     def steps(self, config: Config) -> tuple[int, int]:
         """(all steps, steps of an epoch)."""
         return count_steps(config.train, len(self.source), len(self.target), self.batch_size)
+
+
+def build_model(config: Config, data: Data, start: Weights | None = None) -> TrainedModel:
+    """The backbone with its weights and a random head, or all weights of ``start``; a seed gives one first head."""
+    torch.manual_seed(config.seed)
+    size = config.data.image_size
+    backbone = create_backbone(config.backbone.name, config.backbone.weights, size, config.backbone.options)
+    model = Model(backbone, len(data.source.classes), config.method.get("head", "linear"))
+    if start is not None:
+        model.load_state_dict(start)
+    timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
+    preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)
+    return TrainedModel(model, data.source.classes, preprocessing, config.backbone)
+
+
+def build_task(config: Config, data: Data, preprocessing: Preprocessing, reporter: Reporter) -> Task:
+    """A batch is no larger than the smaller domain."""
+    batch_size = min(config.train.batch_size, len(data.source), len(data.target.domain))
+    if batch_size < config.train.batch_size:
+        reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
+    sample = sample_domain(data.source, 512, config.seed)
+    return Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache)
+
+
+def build(
+    config: Config, data: Data, reporter: Reporter, start: Weights | None = None
+) -> tuple[Method, Task, TrainedModel]:
+    """Model, method and task. The model has its first weights before the method makes copies of it."""
+    trained = build_model(config, data, start)
+    entry = METHODS[config.method["name"]]
+    options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
+    sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
+    method = entry.create(trained.model, options, sizes)
+    return method, build_task(config, data, trained.preprocessing, reporter), trained

@@ -113,7 +113,7 @@ def _worker_died(folder: RunFolder) -> str:
 
 def kept(folder: RunFolder) -> str:
     """The checkpoint to resume from, for a message."""
-    newest = [*checkpoints(RunFolder(folder.baseline).checkpoints), *checkpoints(folder.checkpoints)][-1:]
+    newest = [path for stage in folder.stages for path in checkpoints(stage.checkpoints)][-1:]
     return f"checkpoint {one_line(newest[0].relative_to(folder.path))} is whole" if newest else "nothing was saved yet"
 
 

@@ -108,8 +108,9 @@ def _copy(run: RunFolder, checkpoint: Path, folder: RunFolder) -> None:
     _verify(checkpoint)
     if run.metrics.is_file():
         write_text(folder.metrics, run.metrics.read_text(encoding="utf-8", errors="replace"))
-    folders = {run.baseline: folder.baseline, run.candidates: folder.candidates}
-    for old, new in (*folders.items(), (checkpoint, folder.checkpoints / checkpoint.name)):
+    stages = [(old.path, new.path) for old, new in zip(run.stages[:-1], folder.stages[:-1], strict=True)]
+    parts = (run.candidates, folder.candidates), (checkpoint, folder.checkpoints / checkpoint.name)
+    for old, new in (*stages, *parts):
         if old.is_dir():
             with new_folder(new) as temporary:
                 shutil.copytree(old, temporary, dirs_exist_ok=True)

@@ -1,35 +1,33 @@
-"""From a configuration to a finished run folder: data, model, baseline, adaptation, summary."""
+"""From a configuration to a finished run folder: probe, source stage, adaptation, conclusion."""
 
 from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from pmtrans.config import Config
 from pmtrans.data.cache import open_cache
 from pmtrans.data.domains import Data, read_data
 from pmtrans.errors import one_line
-from pmtrans.evaluation.passes import run_pass
-from pmtrans.files import write_atomically, write_json
+from pmtrans.files import write_json
 from pmtrans.processes.group import joined
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.provenance import environment, fingerprint
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.selection.estimate import estimate_accuracy
-from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
-from pmtrans.selection.verdict import verdict
 from pmtrans.signals import stop_on_signals
-from pmtrans.training.build import build
+from pmtrans.training.adopt import adopt_stages
+from pmtrans.training.conclusion import choose_reference, conclude
 from pmtrans.training.failures import explained_faults, explained_memory
+from pmtrans.training.finished import Finished
+from pmtrans.training.probe import probe_stage
 from pmtrans.training.records import refuse_missing
 from pmtrans.training.resume import Opened, open_run
-from pmtrans.training.stage import Session, Trained, adopt_finished, train_stage
+from pmtrans.training.session import Session
+from pmtrans.training.stage import train_stage
 
 
 def train(
@@ -38,11 +36,11 @@ def train(
     reporter: Reporter,
     overwrite: bool = False,
     resume: str = "auto",
-    baseline: Path | None = None,
+    start_from: Path | None = None,
 ) -> Summary:
     """Train, or resume, the run in ``out``; ``resume``: ``auto``, ``never``, or a run or checkpoint elsewhere.
 
-    ``baseline``: a finished source-only training of just these settings, taken over instead of done again.
+    ``start_from``: a run whose finished probe and source stage are taken over instead of done again.
     """
     refuse_missing(config.train.loggers)
     with joined() as processes:
@@ -57,108 +55,77 @@ def train(
 
             def open_folder() -> Opened:
                 held.enter_context(claim(folder, overwrite))
-                return _open(folder, config, data, resume, baseline)
+                return _open(folder, config, data, resume, start_from)
 
             if processes.on_main(open_folder) is Opened.FINISHED:
                 reporter.note(f"Run {one_line(out)} is finished already.")
                 return processes.on_main(lambda: read_summary(folder.summary))
-            return _train_stages(config, folder, Session(data, reporter, stop, processes))
+            return _run_stages(config, folder, Session(data, reporter, stop, processes))
 
 
-def _open(folder: RunFolder, config: Config, data: Data, resume: str, baseline: Path | None) -> Opened:
+def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from: Path | None) -> Opened:
     """The claimed folder, ready for the first stage that is not finished."""
-    state = open_run(folder, config, fingerprint(data.source, data.target.domain), resume)
+    found = fingerprint(data.source, data.target.domain)
+    state = open_run(folder, config, found, resume)
     if state is not Opened.FINISHED:
         write_json(folder.classes, list(data.source.classes))
     if state is Opened.NEW:
         write_json(folder.environment, environment())
-    if baseline is not None and state is not Opened.FINISHED:
-        adopt_finished(RunFolder(baseline), folder.baseline)
+    if start_from is not None and state is not Opened.FINISHED:
+        adopt_stages(start_from, folder, config, data.source.classes, found)
     return state
 
 
-def _train_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
+def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     begin = time.monotonic()
-    name = config.method["name"]
+    name, start = config.method["name"], config.train.start
 
-    # source-only, to compare with
-    baseline = None
-    if config.train.baseline and name != "source_only":
-        source_only = config.model_copy(update={"method": baseline_switches(config)})
-        baseline = train_stage("source only", source_only, folder.baseline, session)
-    witness = None
-    if baseline is not None and baseline.evidence is not None:
-        witness = _witness(config, folder, session.data, baseline.evidence)
+    # probe: a linear classifier on the untrained backbone
+    probe = probe_stage(config, folder.probe, session)
 
-    # the method
-    adapted = train_stage(name, config, folder.path, session, witness)
+    # source: fine-tuning from the probe's head, to its end
+    source_only = None
+    if has_source_stage(config):
+        source_only = _source_stages(config, folder, session)
 
-    # what the run says of itself
-    summary = session.processes.on_main(lambda: _conclude(name, folder, baseline, adapted, witness))
+    # adaptation: the method, from the end of the source stage or from an earlier one
+    first: RunFolder | None = {"source": folder.baseline, "probe": folder.probe, "pretrained": None}[start]
+    first = folder.probe if first is not None and name == "source_only" else first
+    reference = session.processes.on_main(lambda: choose_reference(probe, source_only))
+    weights = session.weights_of(first) if first is not None else None
+    evidence = reference.evidence if reference else None
+    adapted = train_stage(name, config, folder, session, weights, evidence)
+
+    # conclusion: what the run says of itself, and which model it ships
+    def concluded() -> Summary:
+        assert probe is not None
+        assert adapted is not None, "the main process has what came of each stage"
+        seconds = sum(stage.seconds for stage in (probe, source_only, adapted) if stage is not None)
+        return conclude(config, folder, probe, source_only, adapted, reference, seconds)
+
+    summary = session.processes.on_main(concluded)
     session.reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
     return summary
 
 
-def _conclude(
-    name: str, folder: RunFolder, baseline: Trained | None, adapted: Trained | None, witness: Evidence | None
-) -> Summary:
-    assert adapted is not None, "the main process has what was trained"
-    summary = _summarise(name, baseline, adapted, witness)
-    write_json(folder.summary, summary.to_json())
-    return summary
+def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finished | None:
+    """Source-only to its end, and, where a table wants it, for as many further steps as the method has."""
+    config = config.model_copy(update={"method": source_only_switches(config)})
+    weights = session.weights_of(folder.probe) if config.train.start != "pretrained" else None
+    source_only = train_stage("source only", config, folder.baseline, session, weights)
+    if config.train.baseline_steps == "continued" and config.train.start == "source":
+        weights = session.weights_of(folder.baseline)
+        source_only = train_stage("source only, continued", config, folder.continued, session, weights)
+    return source_only
 
 
-def _witness(config: Config, folder: RunFolder, data: Data, baseline: Evidence) -> Evidence:
-    """The baseline's predictions on neutral ground: the features of the backbone before anything was trained.
-
-    The baseline's own features would side with it: training bent them to its own labels.
-    """
-    path = folder.witness
-    if not path.is_file():
-        _, task, trained = build(config, data, Reporter(quiet=True))
-        model, size = trained.model.to("cuda" if torch.cuda.is_available() else "cpu"), 2 * task.batch_size
-        holdout, target = (
-            run_pass(model, domain.paths, task.preprocessing, size, config.data.workers, cache=task.cache)
-            for domain in (task.holdout, task.target)
-        )
-        witness = replace(
-            baseline,
-            source_features_ND=holdout.features_MF.float().cpu(),
-            target_features_MD=target.features_MF.float().cpu(),
-            source_train_features_PD=None,
-        )
-        write_atomically(path, lambda temporary: write_evidence(temporary, witness))
-    return read_evidence(path)
+def has_source_stage(config: Config) -> bool:
+    """Whether source-only is trained before the method: to start from, or to compare with."""
+    return config.method["name"] != "source_only" and (config.train.baseline or config.train.start == "source")
 
 
-def _summarise(name: str, baseline: Trained | None, adapted: Trained, witness: Evidence | None) -> Summary:
-    only = adapted if name == "source_only" else baseline
-    oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
-    estimate = judged = None
-    if adapted.evidence is not None:
-        estimate = estimate_accuracy(adapted.evidence, witness)
-        judged = verdict(witness, adapted.evidence) if witness else None
-    return Summary(
-        method=name,
-        source_only=only.accuracy if only else None,
-        adapted=adapted.accuracy,
-        last=oracle[-1] if oracle else None,
-        oracle=max(oracle) if oracle else None,
-        seconds=round(adapted.seconds + (baseline.seconds if baseline else 0.0), 3),
-        selected_step=adapted.step,
-        selection=adapted.explanation,
-        estimate=None if estimate is None else asdict(estimate),
-        verdict=judged.name if judged else None,
-        verdict_reason=judged.reason if judged else None,
-        evaluations={
-            "adapted": next(e for e in adapted.evaluations if e["step"] == adapted.step),
-            "source_only": only.evaluations[-1] if only else None,
-        },
-    )
-
-
-def baseline_switches(config: Config) -> dict[str, Any]:
-    """The method section of the source-only training beside a run of ``config``."""
+def source_only_switches(config: Config) -> dict[str, Any]:
+    """The method section of the source stage of a run of ``config``."""
     shared: dict[str, Any] = {
         name: config.method[name] for name in ("head", "label_smoothing") if name in config.method
     }

@@ -17,7 +17,7 @@ from pmtrans.machine import used_memory
 from pmtrans.progress import Reporter
 from pmtrans.training.dry_run.rehearsal import ROUNDS, Memory, Times, measure_memory, measure_times, rehearse
 from pmtrans.training.failures import advice, explained_memory
-from pmtrans.training.train import baseline_switches
+from pmtrans.training.train import has_source_stage, source_only_switches
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def make_plan(config: Config, reporter: Reporter) -> Plan:
         steps, epoch, size = loop.steps, loop.epoch, loop.task.batch_size
         numbers = [p.numel() for p in loop.method.parameters()], [p.numel() for p in loop.trainable()]
         baseline = None
-        if times is not None and config.train.baseline and config.method["name"] != "source_only":
+        if times is not None and has_source_stage(config):
             del loop, batches  # its weights are not needed beside the baseline's
-            plain = config.model_copy(update={"method": baseline_switches(config)})
+            plain = config.model_copy(update={"method": source_only_switches(config)})
             loop = rehearse(plain, data, Path(scratch), reporter)
             batches = loop.batches()
             loop.step_at(0, next(batches))

@@ -1,0 +1,96 @@
+"""``--from RUN``: another method, or another target, starts from the finished probe and source stage of a run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pmtrans.config import Config
+from pmtrans.errors import RunError, UserError, one_line
+from pmtrans.files import new_folder, read_json, write_json
+from pmtrans.run.folder import RunFolder
+from pmtrans.run.provenance import flatten
+from pmtrans.settings import validate
+
+# what the weights of a source stage depend on, and what must be held out again
+SAME = (
+    "seed",
+    "backbone.name",
+    "backbone.options",
+    "data.image_size",
+    "data.crop_ratio",
+    "data.holdout",
+    "method.head",
+)
+_OF_ONE_TARGET = ("finished.json", "evidence.safetensors")  # the rest of a stage holds for any target
+
+
+def adopt_stages(
+    donor: Path, folder: RunFolder, config: Config, classes: tuple[str, ...], data: dict[str, Any]
+) -> None:
+    """Copy probe and source stage of ``donor``, once; on another target their models are evaluated again."""
+    run, shown = RunFolder(donor), one_line(donor)
+    source = _finished_source(run, shown)
+    _refuse_unlike(run, shown, config, classes, data)
+    same_target = read_json(run.data).get("target") == data["target"]
+    for old, new in ((run.probe, folder.probe), (source, folder.baseline)):
+        if new.path.is_dir():
+            continue
+        with new_folder(new.path) as temporary:
+            for file in (old.finished, old.evidence, old.metrics):
+                if file.is_file() and (same_target or file.name not in _OF_ONE_TARGET):
+                    shutil.copyfile(file, temporary / file.name)
+            shutil.copytree(old.model, temporary / old.model.name)
+            write_json(temporary / new.origin.name, {"run": donor.resolve().name, "same_target": same_target})
+
+
+def _finished_source(run: RunFolder, shown: str) -> RunFolder:
+    """The folder of the finished source stage: of a source-only run the run itself."""
+    if not run.is_run:
+        raise RunError(f"--from {shown!r} is not a run folder.")
+    is_source_only = _config(run, shown).method["name"] == "source_only"
+    source = run if is_source_only else run.baseline
+    if not (run.probe.finished.is_file() and source.finished.is_file() and source.model.is_dir()):
+        raise RunError(f"--from {shown!r} has no finished source stage: resume it first, or take another run.")
+    return source
+
+
+def _refuse_unlike(run: RunFolder, shown: str, config: Config, classes: tuple[str, ...], data: dict[str, Any]) -> None:
+    theirs = tuple(read_json(run.classes))
+    if theirs != classes:
+        raise RunError(
+            f"--from {shown!r} has other classes ({_few(theirs)}) than this source ({_few(classes)}): "
+            "a source stage starts runs with the same classes only."
+        )
+    old, new = (flatten(one.model_dump(mode="json")) for one in (_config(run, shown), config))
+    for key in SAME:
+        before, now = _value(old, key), _value(new, key)
+        if before != now:
+            raise RunError(
+                f"--from {shown!r} has {key}={one_line(before, 60)}, this run {one_line(now, 60)}: "
+                "both must be the same."
+            )
+    if read_json(run.data).get("source") != data["source"]:
+        raise RunError(
+            f"--from {shown!r} was trained on another source: its held-out images are not those of this run."
+        )
+
+
+def _value(settings: dict[str, Any], key: str) -> Any:
+    """A setting, or the whole of a section that ``flatten`` took apart."""
+    inside = {name: value for name, value in settings.items() if name.startswith(f"{key}.")}
+    return settings.get(key, inside or None) or inside or settings.get(key)
+
+
+def _config(run: RunFolder, shown: str) -> Config:
+    try:
+        return validate(yaml.safe_load(run.config.read_text(encoding="utf-8")))
+    except (OSError, UserError, yaml.YAMLError, AttributeError):
+        raise RunError(f"--from {shown!r} has a config.yaml that cannot be read.") from None
+
+
+def _few(classes: tuple[str, ...]) -> str:
+    return one_line(", ".join(classes[:3]) + (f", ... {len(classes)} in all" if len(classes) > 3 else ""), 80)

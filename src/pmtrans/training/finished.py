@@ -1,0 +1,57 @@
+"""A finished stage: ``finished.json``, its model and its evidence. It is not done again when the run is resumed."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from typing import Any
+
+from safetensors import SafetensorError
+
+from pmtrans.config import Config
+from pmtrans.files import read_json, write_atomically, write_json
+from pmtrans.run.folder import RunFolder
+from pmtrans.run.model_card import describe_training
+from pmtrans.run.model_folder import TrainedModel, save_model
+from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
+from pmtrans.training.build import Task
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What the model of one stage is worth, with and without target labels."""
+
+    step: int
+    seconds: float
+    accuracy: float | None  # of the chosen evaluation; oracle
+    evaluations: list[dict[str, Any]]
+    explanation: str
+    evidence: Evidence | None
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The evaluation of the model that was chosen."""
+        return next(entry for entry in self.evaluations if entry["step"] == self.step)
+
+
+def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel, config: Config, task: Task) -> None:
+    """The model and the evidence first: where ``finished.json`` is, everything is."""
+    evidence, temperature = finished.evidence, 1.0
+    if evidence is not None:
+        temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+        write_atomically(folder.evidence, lambda path: write_evidence(path, evidence))
+    card = describe_training(config, task.source, task.target, finished.chosen)
+    save_model(folder.model, replace(trained, temperature=temperature), card)
+    write_json(folder.finished, {**vars(finished), "evidence": evidence is not None})
+    shutil.rmtree(folder.candidates, ignore_errors=True)  # not needed any more, now that this is written
+
+
+def read_finished(folder: RunFolder) -> Finished | None:
+    """What ``write_finished`` wrote; None: there is more to do."""
+    try:
+        stored = read_json(folder.finished)
+        evidence = read_evidence(folder.evidence) if stored.pop("evidence") else None
+        return Finished(**stored, evidence=evidence)
+    except (OSError, TypeError, ValueError, KeyError, AttributeError, SafetensorError):
+        return None

@@ -1,0 +1,77 @@
+"""The first stage: a linear classifier on the features of the untrained backbone, and its k-means labels.
+
+Seconds of work: what a user could have without adaptation, the first head of the source stage, and, by its features,
+the neutral ground on which later models are compared.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.nn.functional import one_hot
+
+from pmtrans.config import Config
+from pmtrans.evaluation.linear_probe import LinearProbe, fit_probe
+from pmtrans.evaluation.passes import Pass
+from pmtrans.model import Model
+from pmtrans.pseudo_labels import kmeans_pseudo_labels
+from pmtrans.run.folder import RunFolder
+from pmtrans.training.finished import Finished
+from pmtrans.training.passes import Evaluation
+from pmtrans.training.session import Session
+from pmtrans.training.untrained import observe, open_model, write_down
+
+
+def probe_stage(config: Config, folder: RunFolder, session: Session) -> Finished | None:
+    """Only the main process gets what came of it. A head that was taken over from another run stays as it is."""
+    is_done, done = session.finished("linear probe", folder)
+    if is_done:
+        return done
+    begin = time.monotonic()
+    session.reporter.note("Linear probe: one pass over both domains with the untrained backbone.")
+    config = config.model_copy(update={"method": {**config.method, "name": "linear_probe"}})  # for the model card
+    adopted = session.is_adopted(folder)
+    trained, task, passes = open_model(config, session, session.weights_of(folder) if adopted else None)
+    source = None if adopted else passes.source()
+    evaluation, explanation = passes.evaluation(0), "taken over from another run"
+    if not session.processes.is_main:
+        return None
+    if source is not None:
+        holdout = evaluation.holdout or Pass(source.features_NF[:0], source.logits_NK[:0])
+        labels = torch.tensor(task.holdout.labels, dtype=torch.long, device=source.labels_N.device)
+        head = trained.model.head
+        probe = fit_probe(head, source.features_NF, source.labels_N, holdout.features_MF, labels, config.seed)
+        head.load_state_dict(probe.head.state_dict())
+        evaluation, explanation = _with_head(evaluation, trained.model), _explain(probe)
+    entry = {**observe(evaluation, session, "linear probe"), **_observe_kmeans(evaluation, session)}
+    return write_down(config, folder, session, (trained, task), evaluation, entry, begin, explanation)
+
+
+@torch.no_grad()
+def _with_head(evaluation: Evaluation, model: Model) -> Evaluation:
+    """The same features, and the logits of the model's present head."""
+    model.eval()
+    target, holdout, sample = (
+        None if one is None else Pass(one.features_MF, model.head(one.features_MF))
+        for one in (evaluation.target, evaluation.holdout, evaluation.source_sample)
+    )
+    assert target is not None
+    return Evaluation(evaluation.step, target, holdout, sample)
+
+
+def _explain(probe: LinearProbe) -> str:
+    if probe.holdout_accuracy is None:
+        return f"regularisation {probe.strength:g}, as no source is held out"
+    return f"regularisation {probe.strength:g}, {probe.holdout_accuracy:.1%} of the held-out source right"
+
+
+def _observe_kmeans(evaluation: Evaluation, session: Session) -> dict[str, Any]:
+    """What the oracle sees of the k-means labels that self-labelling would start from."""
+    target = evaluation.target
+    labels_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
+    as_logits_MK = one_hot(labels_M, target.logits_MK.shape[1]).float()
+    seen = observe(replace(evaluation, target=Pass(target.features_MF, as_logits_MK)), session, "its k-means labels")
+    return {name.replace("oracle_", "oracle_kmeans_"): value for name, value in seen.items() if name != "step"}
