@@ -29,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "train.log_every": 1,
     "train.epochs": 9,
     "train.baseline": False,
+    "train.start": "pretrained",
 }
 
 

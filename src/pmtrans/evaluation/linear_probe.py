@@ -1,7 +1,7 @@
 """A regularised classifier on frozen features: what a user could have in seconds, and the first head of a training.
 
-min over w of CE(head_w(features), labels) + strength / 2 |w|^2 (biases are not penalised), by L-BFGS, along a path of
-strengths from strong to weak. Of these the strongest is taken whose accuracy on the held-out source is within one
+min over w of CE(head_w(features), labels) + strength / 2 |w|^2 (biases are not penalised), by L-BFGS, for
+several strengths. Of these the strongest is taken whose accuracy on the held-out source is within one
 standard error of the best (Breiman et al., Classification and Regression Trees, 1984): a few held-out images cannot
 tell two strengths apart, and the stronger one trusts the source less.
 """
@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 WITHOUT_HOLDOUT = 0.1
 MOST = 50_000  # source images: more of them move the classifier less than the domains differ
-ITERATIONS = 100  # of L-BFGS at each strength, which starts where the one before ended
+ITERATIONS = 100  # of L-BFGS at each strength
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ def fit_probe(
         return LinearProbe(_fit(head, features_NF, labels_N, WITHOUT_HOLDOUT).float(), WITHOUT_HOLDOUT, None)
     path: list[LinearProbe] = []
     for strength in STRENGTHS:
-        head = _fit(copy.deepcopy(head), features_NF, labels_N, strength)
+        fitted = _fit(copy.deepcopy(head), features_NF, labels_N, strength)  # an MLP's weights vanish if it is strong
         with torch.no_grad():
-            right = head(holdout_MF.double()).argmax(1) == holdout_labels_M
-        path.append(LinearProbe(head, strength, right.double().mean().item()))
+            right = fitted(holdout_MF.double()).argmax(1) == holdout_labels_M
+        path.append(LinearProbe(fitted, strength, right.double().mean().item()))
     chosen = path[one_standard_error([probe.holdout_accuracy or 0.0 for probe in path], len(holdout_labels_M))]
     return LinearProbe(chosen.head.float(), chosen.strength, chosen.holdout_accuracy)
 

@@ -79,7 +79,8 @@ class Material:
 
     @cached_property
     def model(self) -> TrainedModel | None:
-        return _model(RunFolder(self.folder).model)
+        folder = RunFolder(self.folder)  # another model may be shipped than the adapted one
+        return _model(folder.adapted if folder.adapted.is_dir() else folder.model)
 
     @cached_property
     def baseline_model(self) -> TrainedModel | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pmtrans.errors import one_line
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
-from pmtrans.report.sections.headline import contradicts
+from pmtrans.report.sections.headline import contradicts, measured_gain
 from pmtrans.selection.collapse import collapse_signs
 
 MAX_WARNINGS = 40
@@ -49,14 +49,13 @@ def _warnings(material: Material) -> Iterator[str]:
 def _label_warnings(material: Material) -> Iterator[str]:
     """Target labels, where they exist, override label-free results."""
     summary = material.summary
-    if summary is None or summary.adapted is None or summary.source_only is None or summary.verdict is None:
+    if summary is None or (gain := measured_gain(summary)) is None or summary.verdict is None:
         return
-    gain = summary.adapted - summary.source_only
     if contradicts(summary.verdict, gain):
         yield f"Without labels the verdict is «{summary.verdict}»; the target's labels say {100 * gain:+.1f} points."
-    estimate = summary.estimate
-    if estimate and not estimate["low"] <= summary.adapted <= estimate["high"]:
-        yield f"The estimate's interval does not contain the measured accuracy, {100 * summary.adapted:.1f} %."
+    estimate, truth = summary.estimate, getattr(summary, summary.shipped)
+    if estimate and truth is not None and not estimate["low"] <= truth <= estimate["high"]:
+        yield f"The estimate's interval does not contain the measured accuracy, {100 * truth:.1f} %."
 
 
 def _game_warnings(material: Material) -> Iterator[str]:

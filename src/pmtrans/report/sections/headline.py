@@ -7,9 +7,11 @@ from typing import Any
 
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
+from pmtrans.run.summary import Summary
 from pmtrans.selection.validators import VALIDATORS
 
 NOTABLE = 0.02  # difference in accuracy from which labels and verdict should agree
+TITLES = {"probe": "linear probe", "source_only": "source only", "adapted": "adapted model"}
 VERDICTS = {
     "helped": "Adaptation helped",
     "unchanged": "Adaptation changed nothing",
@@ -23,10 +25,11 @@ def headline(material: Material) -> Section:
     values: dict[str, Any] = {"state": _state(material), "summary": summary, "method": material.method}
     if summary is None:
         return Section("headline", "This run is not finished", "headline.html", values=values)
-    gain = _difference(summary.adapted, summary.source_only) if material.method != "source_only" else None
-    advice = "Use the source-only model in baseline/model instead." if summary.verdict == "hurt" else ""
+    gain = measured_gain(summary)
+    trained = "source_only" if material.method == "source_only" else "adapted"
+    advice = f"Shipped: {TITLES[summary.shipped]}. {summary.shipped_reason.capitalize()}."
     if contradicts(summary.verdict, gain):
-        advice = "The target's labels say otherwise: trust them."
+        advice = f"The target's labels say otherwise: trust them. {advice}"
     title = VERDICTS.get(summary.verdict or "", "Finished")
     if summary.verdict is None and material.method == "source_only":
         title = "Trained on the source only"
@@ -34,6 +37,8 @@ def headline(material: Material) -> Section:
         "advice": advice,
         "selection": _with_titles(summary.selection),
         "gain": gain,
+        "trained": trained,
+        "titles": {name: title for name, title in TITLES.items() if name in ("probe", "source_only", trained)},
         "estimate": summary.estimate,
         "parts": sorted((summary.estimate or {}).get("parts", {}).items()),
     }
@@ -52,8 +57,10 @@ def _with_titles(explanation: str) -> str:
     return re.sub(r"[a-z_]+", lambda word: VALIDATORS[word[0]].title if word[0] in VALIDATORS else word[0], explanation)
 
 
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before
+def measured_gain(summary: Summary) -> float | None:
+    """How far the trained model is ahead of the one that the verdict compares it with, by target labels."""
+    before = getattr(summary, summary.compared_with) if summary.compared_with else None
+    return None if summary.adapted is None or before is None else summary.adapted - before
 
 
 def _state(material: Material) -> str:

@@ -1,0 +1,82 @@
+"""The probe against scikit-learn's logistic regression and against rules computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from pmtrans.backbones.head import create_head
+from pmtrans.evaluation import linear_probe
+from pmtrans.evaluation.linear_probe import fit_probe, one_standard_error
+
+
+def clusters(images: int, classes: int = 3, width: int = 5, seed: int = 0, noise: float = 1.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(99))
+    labels = torch.arange(images) % classes
+    return centres[labels] + noise * torch.randn(images, width, generator=generator), labels
+
+
+def test_a_linear_head_is_scikit_learns_logistic_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = clusters(90)
+    monkeypatch.setattr(linear_probe, "WITHOUT_HOLDOUT", 0.05)
+    probe = fit_probe(create_head("linear", 5, 3), features, labels, features[:0], labels[:0], seed=0)
+    # scikit-learn minimises C sum CE + |w|^2 / 2: strength = 1 / (C N)
+    theirs = LogisticRegression(C=1 / (0.05 * 90), tol=1e-8, max_iter=1000).fit(features.numpy(), labels.numpy())
+    with torch.no_grad():
+        ours = probe.head(features).softmax(1).numpy()
+    assert np.allclose(ours, theirs.predict_proba(features.numpy()), atol=2e-4)
+    assert probe.holdout_accuracy is None
+
+
+def test_the_strongest_regularisation_within_one_standard_error_is_taken() -> None:
+    # best 0.80 of 100 images: standard error 0.04, so 0.77 is as good and 0.75 is not
+    assert one_standard_error([0.50, 0.75, 0.77, 0.80, 0.79], 100) == 2
+    assert math.sqrt(0.8 * 0.2 / 100) == pytest.approx(0.04)
+    assert one_standard_error([1.0, 1.0], 10) == 0
+
+
+def test_the_choice_is_made_on_the_held_out_source_alone() -> None:
+    features, labels = clusters(120, noise=1.5)
+    held, held_labels = clusters(60, seed=1, noise=1.5)
+    probe = fit_probe(create_head("linear", 5, 3), features, labels, held, held_labels, seed=0)
+    assert probe.strength in linear_probe.STRENGTHS
+    with torch.no_grad():
+        right = (probe.head(held).argmax(1) == held_labels).double().mean().item()
+    assert probe.holdout_accuracy == pytest.approx(right)
+
+
+def test_an_mlp_head_is_fitted_too_and_the_given_head_is_left_alone() -> None:
+    features, labels = clusters(60)
+    head = create_head("mlp", 5, 3)
+    before = [parameter.clone() for parameter in head.parameters()]
+    probe = fit_probe(head, features, labels, features[:30], labels[:30], seed=0)
+    assert all(torch.equal(old, new) for old, new in zip(before, head.parameters(), strict=True))
+    assert probe.holdout_accuracy is not None
+    assert probe.holdout_accuracy > 0.8
+    assert all(parameter.dtype == torch.float32 for parameter in probe.head.parameters())
+
+
+def test_of_very_many_images_a_sample_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_probe, "MOST", 30)
+    seen: list[int] = []
+    head = create_head("linear", 5, 3)
+    features, labels = clusters(90)
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = head
+
+        def forward(self, rows: Tensor) -> Tensor:
+            seen.append(len(rows))
+            out: Tensor = self.head(rows)
+            return out
+
+    fit_probe(Counting(), features, labels, features[:0], labels[:0], seed=0)
+    assert set(seen) == {30}

@@ -1,0 +1,264 @@
+"""Probe, source stage, adaptation, conclusion: each finished and resumable by itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from pmtrans.config import Config
+from pmtrans.errors import RunError
+from pmtrans.run.folder import RunFolder
+from pmtrans.run.metrics import read_metrics
+from pmtrans.run.model_folder import load_model
+from pmtrans.run.summary import Summary
+from pmtrans.training import conclusion
+from pmtrans.training.train import train
+from tiny_run import Crash, Witness, assert_same_run, crash, write_images
+
+STAGED = {"train__start": "source", "train__baseline": True}
+STILL = {"train__learning_rate": 1e-12, "train__weight_decay": 0.0}  # nothing moves: the end of a stage is its start
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return safetensors.torch.load_file(folder / "model" / "model.safetensors")
+
+
+def run(config: Config, out: Path, **more: Any) -> Summary:
+    return train(config, out, Witness(), **more)
+
+
+def test_a_run_leaves_every_stage_and_three_numbers(configure: Callable[..., Config], tmp_path: Path) -> None:
+    summary = run(configure(**STAGED), tmp_path / "run")
+    written = json.loads((tmp_path / "run" / "summary.json").read_text())
+    for name in ("probe", "source_only", "adapted"):
+        assert 0 <= written[name] <= 1
+        assert 0 <= written["estimates"][name]["low"] <= written["estimates"][name]["high"] <= 1
+        assert written["evaluations"][name]["oracle_accuracy"] == written[name]
+    assert written["shipped"] in ("probe", "source_only", "adapted")
+    assert written["estimate"] == written["estimates"][written["shipped"]]
+    assert summary.verdict in ("helped", "unchanged", "hurt")
+    folder = RunFolder(tmp_path / "run")
+    for stage in (folder.probe, folder.baseline, folder):
+        assert stage.finished.is_file()
+        assert load_model(stage.model).classes == ("cat", "dog")
+    assert "oracle_kmeans_accuracy" in written["evaluations"]["probe"]
+
+
+@pytest.mark.parametrize("start", ["source", "probe", "pretrained"])
+def test_the_method_starts_where_the_setting_says(start: str, configure: Callable[..., Config], tmp_path: Path) -> None:
+    config = configure(train__start=start, train__baseline=True, selection__ship="adapted", **STILL)
+    run(config, tmp_path / "run")
+    probe, source, adapted = (weights(tmp_path / "run" / part) for part in ("probe", "baseline", ""))
+    same_as_probe = all(torch.allclose(adapted[name], probe[name], atol=1e-7) for name in adapted)
+    same_as_source = all(torch.allclose(adapted[name], source[name], atol=1e-7) for name in adapted)
+    assert same_as_probe == (start != "pretrained")
+    assert same_as_source  # the source stage starts there too, and does not move
+    backbone = [name for name in adapted if not name.startswith("head")]
+    assert all(torch.allclose(adapted[name], probe[name], atol=1e-7) for name in backbone)
+
+
+def test_adaptation_starts_at_the_end_of_the_source_stage(configure: Callable[..., Config], tmp_path: Path) -> None:
+    run(configure(**STAGED), tmp_path / "donor")
+    still = configure(**STAGED, **STILL, selection__ship="adapted")
+    run(still, tmp_path / "run", start_from=tmp_path / "donor")
+    source, adapted = weights(tmp_path / "donor" / "baseline"), weights(tmp_path / "run")
+    assert all(torch.allclose(adapted[name], source[name], atol=1e-6) for name in adapted)
+    probe = weights(tmp_path / "donor" / "probe")
+    assert not all(torch.allclose(adapted[name], probe[name], atol=1e-6) for name in adapted)  # the stage did move
+
+
+class KilledAt(Witness):
+    """Crashes at one step of one stage, by its title."""
+
+    def __init__(self, title: str, step: int) -> None:
+        super().__init__()
+        self.title, self.fatal, self.current = title, step, ""
+
+    def start(self, title: str, step: int, steps: int) -> None:
+        self.current = title
+        super().start(title, step, steps)
+
+    def step(self, step: int, rate: float) -> None:
+        super().step(step, rate)
+        if (self.current, step) == (self.title, self.fatal):
+            crash()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A staged run that nothing happened to."""
+    from pmtrans.settings import load_config
+    from tiny_run import SETTINGS
+
+    home = tmp_path_factory.mktemp("whole")
+    for name in ("source", "target"):
+        write_images(home / "images" / name)
+    domains = {"data.source": str(home / "images" / "source"), "data.target": str(home / "images" / "target")}
+    staged = {"train.start": "source", "train.baseline": True}
+    train(load_config(None, [], {**SETTINGS, **domains, **staged}), home / "run", Witness())
+    return home / "run"
+
+
+@pytest.mark.parametrize(
+    ("title", "step"), [("source only", 1), ("source only", 5), ("source only", 6), ("pmtrans", 1), ("pmtrans", 5)]
+)
+def test_killed_in_a_stage_the_same_command_ends_in_the_same_weights(
+    title: str, step: int, whole: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    with pytest.raises(Crash):
+        train(configure(**STAGED), tmp_path / "run", KilledAt(title, step))
+    run(configure(**STAGED), tmp_path / "run")
+    assert_same_run(tmp_path / "run", whole)
+    for stage in ("probe", "baseline"):
+        assert weights_bytes(tmp_path / "run" / stage) == weights_bytes(whole / stage)
+
+
+@pytest.mark.parametrize(
+    "function", ["probe_stage", "train_stage", "choose_reference", "conclude"], ids=lambda name: f"before {name}"
+)
+def test_killed_between_stages_the_same_command_ends_in_the_same_weights(
+    function: str, whole: Path, configure: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(f"pmtrans.training.train.{function}", lambda *_: crash())
+        with pytest.raises(Crash):
+            run(configure(**STAGED), tmp_path / "run")
+    run(configure(**STAGED), tmp_path / "run")
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_killed_while_shipping_the_same_command_ends_in_the_same_model(
+    whole: Path, configure: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(conclusion, "write_json", lambda *_: crash())
+        with pytest.raises(Crash):
+            run(configure(**STAGED), tmp_path / "run")
+    summary = run(configure(**STAGED), tmp_path / "run")
+    assert summary.shipped == json.loads((whole / "summary.json").read_text())["shipped"]
+    assert_same_run(tmp_path / "run", whole)
+
+
+def weights_bytes(folder: Path) -> bytes:
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_another_method_starts_from_a_finished_source_stage(
+    whole: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    witness = Witness()
+    config = configure(**STAGED, method__name="bnm")
+    shutil.copytree(whole.parent / "images", tmp_path / "images", dirs_exist_ok=True)  # as the donor's: the same
+    summary = train(config, tmp_path / "run", witness, start_from=whole)
+    assert "Source only is finished already." in witness.said
+    assert "Linear probe is finished already." in witness.said
+    assert summary.source_only == json.loads((whole / "summary.json").read_text())["source_only"]
+    assert weights_bytes(tmp_path / "run" / "baseline") == weights_bytes(whole / "baseline")
+
+
+def test_on_another_target_the_adopted_models_are_evaluated_again(
+    whole: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    write_images(tmp_path / "elsewhere", images=7)
+    config = configure(**STAGED, data__target=str(tmp_path / "elsewhere"))
+    run(config, tmp_path / "run", start_from=whole)
+    folder = RunFolder(tmp_path / "run")
+    assert weights_bytes(folder.baseline.path) == weights_bytes(whole / "baseline")
+    evidence = safetensors.torch.load_file(folder.baseline.evidence)
+    assert len(evidence["target_logits_MK"]) == 14  # of the new target
+    assert json.loads(folder.baseline.origin.read_text())["same_target"] is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data__image_size": 48}, "data.image_size=32, this run 48"),
+        ({"backbone__options": {"depth": 2, "embed_dim": 24, "num_heads": 2}}, "backbone.options"),
+        ({"seed": 1}, "seed=0, this run 1"),
+        ({"method__head": "mlp"}, "method.head=linear, this run mlp"),
+    ],
+)
+def test_from_a_run_that_does_not_fit_is_one_line(
+    changes: dict[str, Any], said: str, whole: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match=said):
+        run(configure(**STAGED, **changes), tmp_path / "run", start_from=whole)
+
+
+def test_from_a_run_of_other_classes_is_one_line(whole: Path, configure: Callable[..., Config], tmp_path: Path) -> None:
+    for name in ("source", "target"):
+        write_images(tmp_path / "other" / name, classes=("cat", "owl"))
+    domains = {"data__source": str(tmp_path / "other" / "source"), "data__target": str(tmp_path / "other" / "target")}
+    with pytest.raises(RunError, match=r"has other classes \(cat, dog\) than this source \(cat, owl\)"):
+        run(configure(**STAGED, **domains), tmp_path / "run", start_from=whole)
+
+
+def test_from_another_source_is_one_line(whole: Path, configure: Callable[..., Config], tmp_path: Path) -> None:
+    write_images(tmp_path / "more", images=9)
+    with pytest.raises(RunError, match="was trained on another source"):
+        run(configure(**STAGED, data__source=str(tmp_path / "more")), tmp_path / "run", start_from=whole)
+
+
+def test_from_an_unfinished_run_or_no_run_is_one_line(configure: Callable[..., Config], tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        train(configure(**STAGED), tmp_path / "cut", KilledAt("source only", 3))
+    with pytest.raises(RunError, match="has no finished source stage"):
+        run(configure(**STAGED), tmp_path / "run", start_from=tmp_path / "cut")
+    with pytest.raises(RunError, match="is not a run folder"):
+        run(configure(**STAGED), tmp_path / "run2", start_from=tmp_path / "nothing")
+
+
+def test_a_model_that_is_not_ahead_is_not_shipped_but_kept(configure: Callable[..., Config], tmp_path: Path) -> None:
+    ruined = configure(**STAGED, train__clip=0.0, method__alpha="fixed", method__alpha_value=1e4)
+    summary = run(ruined, tmp_path / "run")
+    if summary.shipped == "adapted":
+        pytest.fail(f"a ruined model was shipped: {summary.verdict_reason}")
+    stage = {"probe": "probe", "source_only": "baseline"}[summary.shipped]
+    assert weights_bytes(tmp_path / "run") == weights_bytes(tmp_path / "run" / stage)
+    kept = (tmp_path / "run" / "adapted" / "model.safetensors").read_bytes()
+    assert kept != weights_bytes(tmp_path / "run")
+    assert "is not ahead of it" in summary.shipped_reason
+
+
+def test_the_adapted_model_is_shipped_all_the_same_where_a_user_wants_it(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    wanted = configure(**STAGED, **STILL, selection__ship="adapted")
+    summary = run(wanted, tmp_path / "run")
+    assert summary.shipped == "adapted"
+    assert not (tmp_path / "run" / "adapted").exists()
+
+
+def test_a_continued_baseline_has_as_many_further_steps(configure: Callable[..., Config], tmp_path: Path) -> None:
+    summary = run(configure(**STAGED, train__baseline_steps="continued"), tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert read_metrics(folder.continued.metrics)[-1]["step"] == 6
+    assert weights_bytes(folder.continued.path) != weights_bytes(folder.baseline.path)
+    assert summary.source_only == json.loads(folder.continued.finished.read_text())["accuracy"]
+
+
+def test_a_source_only_run_starts_from_the_probe(configure: Callable[..., Config], tmp_path: Path) -> None:
+    summary = run(configure(**STAGED, **STILL, method__name="source_only"), tmp_path / "run")
+    assert summary.source_only == summary.adapted
+    assert summary.shipped in ("probe", "source_only")
+    assert not (tmp_path / "run" / "baseline").exists()
+    probe, trained = weights(tmp_path / "run" / "probe"), weights(tmp_path / "run")
+    assert all(torch.allclose(trained[name], probe[name], atol=1e-7) for name in trained)
+
+
+def test_without_a_hold_out_a_run_still_ends_and_ships_what_it_trained(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    summary = run(configure(**STAGED, data__holdout=0.0), tmp_path / "run")
+    assert (summary.verdict, summary.estimate, summary.shipped) == (None, None, "adapted")
+    assert (
+        "no source is held out" in json.loads((tmp_path / "run" / "probe" / "finished.json").read_text())["explanation"]
+    )
