@@ -150,7 +150,7 @@ def test_an_image_that_vanishes_stops_the_run_after_the_last_whole_step(
     def vanish() -> None:
         os.rename(images / "target", images / "away")
 
-    with pytest.raises(TrainingError, match=r"/target/\w+/\d\.png: no such file\. Put it back"):
+    with pytest.raises(TrainingError, match=r"/target/\w+/\d\.png: no such file\. Restore it"):
         train(configure(), run, Witness({3: vanish}))
     os.rename(images / "away", images / "target")
     assert names(run) == ["step-00000002", "step-00000003"]
