@@ -33,7 +33,7 @@ def test_messages(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.splitlines() == [f"note {SHOWN}", f"warning: warn {SHOWN}"]
 
 
-def test_the_command_to_go_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_to_resume_with(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["pmtrans", "train", "--out", EVIL, "--overwrite", "--resume", "old/run", "--resume=x", "seed=1"]
     monkeypatch.setattr("sys.argv", arguments)
     said = running._resume_command()

@@ -93,7 +93,7 @@ def test_one_line_exit_code_2_and_nothing_is_overwritten(
         assert [path.name for path in out.iterdir()] == ["precious.txt"]
 
 
-def test_classes_of_one_domain_only_are_a_warning_and_the_run_goes_on(
+def test_classes_of_one_domain_only_are_a_warning_and_the_run_continues(
     two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str],
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

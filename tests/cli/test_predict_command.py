@@ -48,7 +48,7 @@ def test_a_dash_is_stdout_and_the_rest_goes_to_stderr(call: Call, model: Path, t
     rows = list(csv.DictReader(io.StringIO(out)))
     assert (code, len(rows)) == (0, 19)
     assert list(rows[0]) == ["path", "class", "probability", "entropy", "abstain", "error"]
-    assert rows[0]["error"] == "not an image, or of a kind that cannot be read"
+    assert rows[0]["error"] == "not an image, or an unsupported format"
     assert rows[-1]["path"].endswith("source/bee/001.png")
     for row in rows[1:]:
         assert row["abstain"] == ("true" if float(row["probability"]) < 0.9 else "false")

@@ -217,7 +217,7 @@ def test_a_crop_at_random_scales_sees_the_whole_image(tmp_path: Path, configure:
         assert weights[0] == weights[1]
 
 
-def test_a_run_may_go_on_with_a_cache_that_it_did_not_begin_with(
+def test_a_run_may_resume_with_a_cache_that_it_did_not_begin_with(
     tmp_path: Path, cut: Path, configure: Configure, undisturbed: Path
 ) -> None:
     train(configure(data__cache=str(tmp_path / "cache")), cut, Witness())

@@ -25,7 +25,7 @@ def test_each_pass_over_a_domain_sees_every_image_once_in_another_order() -> Non
     assert [draw.epoch for draw in draws] == [0] * 10 + [1] * 10 + [2] * 10
 
 
-def test_a_sampler_that_starts_later_goes_on_where_the_first_would_be() -> None:
+def test_a_sampler_that_starts_later_continues_where_the_first_would_be() -> None:
     streams = (Stream(0, "source", 7), Stream(0, "target", 11))
     whole = list(PairSampler(streams, 3, 0, 9))
     assert list(PairSampler(streams, 3, 4, 9)) == whole[4:]

@@ -33,7 +33,7 @@ def test_three_kills_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_to_all_processes_saves_says_how_to_go_on_and_the_run_ends_the_same(
+def test_a_signal_to_all_processes_saves_says_how_to_resume_and_the_run_ends_the_same(
     number: int, code: int, tmp_path: Path, images: Path, configure: Callable[..., Config], undisturbed: Path
 ) -> None:
     run = tmp_path / "run"
@@ -62,7 +62,7 @@ def test_a_signal_to_all_processes_saves_says_how_to_go_on_and_the_run_ends_the_
     assert_same_run(run, undisturbed)
 
 
-def test_the_demo_goes_on_too(tmp_path: Path) -> None:
+def test_the_demo_resumes_too(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     settings = ["train.max_steps=4", "train.evaluate_every=2", "train.batch_size=8", "train.baseline=false"]
     with pytest.raises(Crash):

@@ -51,5 +51,5 @@ def test_all_processes_look_at_as_many_images_and_together_at_all_in_order(image
 
 
 def test_sharded_blocks_are_not_compiled() -> None:
-    with pytest.raises(ConfigError, match=r"^Key 'train\.sharding' cannot be 'full': .* leave compile off"):
+    with pytest.raises(ConfigError, match=r"^Key 'train\.sharding' cannot be 'full': .* leave train.compile off"):
         load_config(None, ["train.compile=true", "train.sharding=full"])

@@ -141,7 +141,7 @@ def test_two_processes_train_what_one_trains(name: str, pair: Path, home: Path) 
     assert_close_runs(alone, pair / alone.name)
 
 
-def test_a_run_goes_on_with_and_without_sharding(pair: Path, home: Path) -> None:
+def test_a_run_resumes_with_and_without_sharding(pair: Path, home: Path) -> None:
     alone = home / "one" / "resumed"
     config = load_config(None, [], in_home(home, RESUMED))
     train(config, alone, Reporter(quiet=True))
@@ -205,7 +205,7 @@ def long_run(home: Path) -> Path:
 
 
 @linux
-def test_a_lost_process_ends_the_run_in_one_line_and_another_number_of_processes_goes_on(
+def test_a_lost_process_ends_the_run_in_one_line_and_another_number_of_processes_resumes(
     home: Path, long_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"

@@ -15,7 +15,7 @@ from pmtrans.report.page import write_report
 
 @pytest.fixture(scope="module")
 def report(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(trained_run, tmp_path_factory.mktemp("browser") / "report.html")
+    return write_report(trained_run, tmp_path_factory.mktemp("browser") / "report.html", figures=False)
 
 
 def test_it_opens_without_an_error_and_asks_for_nothing(browser: Any, report: Path) -> None:

@@ -60,7 +60,7 @@ def test_dropped_images_show_class_confidence_and_attention_and_a_text_file_its_
     assert "status of 415" in refusal
     assert shown(".card:not(.bad) .label")[0].text in ("ant", "bee", "cat")
     assert len(shown(".card:not(.bad) .row")) == 3
-    assert shown(".card.bad .label")[0].text == "not an image, or of a kind that cannot be read"
+    assert shown(".card.bad .label")[0].text == "not an image, or an unsupported format"
     assert [element.text for element in shown(".name")] == ["a.png", "<b>.txt"]
     pixels = "return [...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 80, 60).data]"
     with_map = browser.execute_script(pixels)

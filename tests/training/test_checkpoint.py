@@ -42,7 +42,7 @@ def step(module: nn.Module, optimiser: torch.optim.Optimizer) -> list[Tensor]:
     return [value.clone() for value in module.state_dict().values()]
 
 
-def test_what_is_read_back_goes_on_as_the_original_does(tmp_path: Path) -> None:
+def test_what_is_read_back_continues_as_the_original_does(tmp_path: Path) -> None:
     module, optimiser = trained(0)
     path = save_snapshot(tmp_path, take_snapshot(3, module, optimiser, 2.5, [{"step": 3, "x": float("nan")}]), keep=1)
     other, other_optimiser = trained(1)

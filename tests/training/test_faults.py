@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_when_there_is_room(
+def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_resumes_when_there_is_room(
     small_disk: Path, configure: Configure, undisturbed: Path
 ) -> None:
     run = small_disk / "run"
@@ -120,12 +120,12 @@ def test_when_no_checkpoint_is_whole_training_begins_again_and_says_so(
 def test_a_checkpoint_of_another_format_is_refused_and_nothing_is_lost(cut: Path, configure: Configure) -> None:
     state = cut / "checkpoints" / "step-00000004" / "state.json"
     state.write_text(state.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(RunError, match=r"has format 2, this version of pmtrans reads 1: go on with the version that"):
+    with pytest.raises(RunError, match=r"has format 2, this version of pmtrans reads 1: resume with the version that"):
         train(configure(), cut, Witness())
     assert names(cut) == ["step-00000002", "step-00000004"]
 
 
-def test_a_killed_loader_process_stops_the_run_with_one_line_and_it_goes_on(
+def test_a_killed_loader_process_stops_the_run_with_one_line_and_it_resumes(
     tmp_path: Path, configure: Configure
 ) -> None:
     """Of forty steps: of six, all images may be loaded before the process is killed, and nothing be missed."""
@@ -150,7 +150,7 @@ def test_an_image_that_vanishes_stops_the_run_after_the_last_whole_step(
     def vanish() -> None:
         os.rename(images / "target", images / "away")
 
-    with pytest.raises(TrainingError, match=r"/target/\w+/\d\.png: no such file\. Put it back"):
+    with pytest.raises(TrainingError, match=r"/target/\w+/\d\.png: no such file\. Restore it"):
         train(configure(), run, Witness({3: vanish}))
     os.rename(images / "away", images / "target")
     assert names(run) == ["step-00000002", "step-00000003"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 from hostile_images import make_hostile_folder
 from pmtrans.errors import DataError
 from pmtrans.progress import Reporter

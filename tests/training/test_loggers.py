@@ -63,7 +63,7 @@ def test_an_unknown_logger_is_refused() -> None:
         load_config(None, ["train.loggers=[abacus]"])
 
 
-def test_a_logger_that_breaks_is_warned_of_once_and_training_goes_on(tmp_path: Path) -> None:
+def test_a_logger_that_breaks_is_warned_of_once_and_training_continues(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").write_text("a file where a folder should be")
     pytest.importorskip("tensorboard")
     warnings: list[str] = []

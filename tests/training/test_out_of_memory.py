@@ -28,7 +28,7 @@ def address_space() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the limit is set by /proc, which only Linux has")
-def test_memory_that_runs_out_is_one_line_and_the_run_goes_on_once_there_is_more(
+def test_memory_that_runs_out_is_one_line_and_the_run_resumes_once_there_is_more(
     tmp_path: Path, configure: Configure
 ) -> None:
     """The real thing: the system refuses the memory that step 4 asks for."""

@@ -16,7 +16,7 @@ from tiny_run import Crash, Witness, assert_same_run, crash
 Configure = Callable[..., Config]
 
 
-def test_the_same_command_goes_on_from_the_last_checkpoint(cut: Path, configure: Configure, undisturbed: Path) -> None:
+def test_the_same_command_resumes_from_the_last_checkpoint(cut: Path, configure: Configure, undisturbed: Path) -> None:
     witness = Witness()
     train(configure(), cut, witness)
     assert witness.steps == [5, 6]
@@ -118,14 +118,14 @@ def test_never_refuses_a_folder_with_a_run(cut: Path, configure: Configure) -> N
         train(configure(), cut, Witness(), resume="never")
 
 
-def test_a_path_goes_on_from_that_checkpoint(cut: Path, configure: Configure, undisturbed: Path) -> None:
+def test_a_path_resumes_from_that_checkpoint(cut: Path, configure: Configure, undisturbed: Path) -> None:
     witness = Witness()
     train(configure(), cut, witness, resume=str(cut / "checkpoints" / "step-00000002"))
     assert witness.steps == [3, 4, 5, 6]
     assert_same_run(cut, undisturbed)
 
 
-def test_a_path_to_another_run_goes_on_in_a_new_folder(
+def test_a_path_to_another_run_resumes_in_a_new_folder(
     cut: Path, tmp_path: Path, configure: Configure, undisturbed: Path
 ) -> None:
     before = sorted(path for path in cut.rglob("*"))

@@ -132,6 +132,6 @@ def test_one_target_image_is_too_few(two_domains: tuple[Path, Path], tmp_path: P
     lonely.mkdir()
     image = next(iter(two_domains[1].rglob("*.png")))
     (lonely / "1.png").write_bytes(image.read_bytes())
-    with pytest.raises(DataError, match="adaptation needs at least 2"):
+    with pytest.raises(DataError, match="1 image, but adaptation needs at least 2"):
         run((two_domains[0], lonely), tmp_path / "run", tiny_settings)
     assert not (tmp_path / "run").exists()

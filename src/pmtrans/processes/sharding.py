@@ -1,4 +1,4 @@
-"""Fully sharded training (FSDP): of each transformer block every process keeps a part, and has the rest in passing.
+"""Fully sharded training (FSDP): of each transformer block a process keeps a part, and gathers the rest while it runs.
 
 The weights, gradients and AdamW states of the blocks, which are nearly all of a transformer, are divided among the
 processes. A block is put together when it is entered and taken apart again when it is left, forward and backward.

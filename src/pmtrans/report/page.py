@@ -16,11 +16,11 @@ from pmtrans.report.section import Chart, Section
 from pmtrans.report.sections import SECTIONS
 
 
-def write_report(run: Path, out: Path | None = None) -> Path:
-    """The report of one run, finished or not; its figures go to ``run/figures``."""
+def write_report(run: Path, out: Path | None = None, figures: bool = True) -> Path:
+    """The report of one run, finished or not; with ``figures``, each of them as PNG and SVG in ``run/figures`` too."""
     material = read_material(run)
     text, charts = render_report(material)
-    for chart in charts:
+    for chart in charts if figures else ():
         save_figure(chart.figure, run / "figures" / chart.name)
     path = out or run / "report.html"
     write_text(path, text)

@@ -100,7 +100,7 @@ def explained_faults(folder: RunFolder) -> Iterator[None]:
 def _not_written(folder: RunFolder, error: OSError) -> str:
     return (
         f"Run folder {one_line(folder.path)!r} cannot be written: {one_line(error.strerror or error, 150)}; "
-        f"{kept(folder)}. Mend it, then give the same command again."
+        f"{kept(folder)}. Fix it, then give the same command again."
     )
 
 

@@ -100,6 +100,19 @@ def test_a_complete_folder_is_used_as_it_is(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.png")}.items() <= before.items()
 
 
+def test_fewer_of_each_digit_are_the_first_handwritten_ones(tmp_path: Path) -> None:
+    source, target = write_digits(tmp_path / "digits", per_class=3)
+    for domain in (source, target):
+        assert {folder.name: len(list(folder.iterdir())) for folder in domain.iterdir()} == dict.fromkeys(DIGITS, 3)
+    bundle = load_digits()
+    expected = bundle.images[bundle.target == 7][:3]
+    found = [np.asarray(Image.open(path)) for path in sorted((target / "7").iterdir())]
+    np.testing.assert_array_equal(np.round(np.stack(found) / 255 * 16), expected)
+    assert write_digits(tmp_path / "digits", per_class=3) == (source, target)
+    with pytest.raises(DataError, match="holds other files"):
+        write_digits(tmp_path / "digits", per_class=4)
+
+
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     (tmp_path / "digits").mkdir()
     source, _ = write_digits(tmp_path / "digits")

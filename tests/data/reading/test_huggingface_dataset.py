@@ -48,5 +48,5 @@ def test_images_and_class_names_come_out(tmp_path: Path, monkeypatch: pytest.Mon
     assert target.labelled is not None
     assert target.labelled.labels == (1, 0, 0, 1)
     datasets.DatasetDict({"train": dataset}).save_to_disk(tmp_path / "splits")
-    with pytest.raises(DataError, match="holds the splits train"):
+    with pytest.raises(DataError, match="contains the splits train"):
         read_source(tmp_path / "splits")

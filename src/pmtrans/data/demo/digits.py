@@ -31,15 +31,16 @@ _MARKER = "digits.json"
 _REVISION = 1  # increase it when the images change, so that folders of an older version are not reused
 
 
-def render_printed_digits(seed: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Grids (10 x PER_CLASS, 8, 8) of counts 0 to 16 and their labels; fonts alternate."""
+def render_printed_digits(seed: int = 0, per_class: int | None = None) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Grids (10 x ``per_class``, 8, 8) of counts 0 to 16 and their labels; fonts alternate."""
+    count = PER_CLASS if per_class is None else per_class
     random = np.random.default_rng(seed)
     grids = [
         render_glyph(digit, FONTS[index % len(FONTS)], PRINTED_VARIATION, random)
         for digit in DIGITS
-        for index in range(PER_CLASS)
+        for index in range(count)
     ]
-    return np.stack(grids), np.repeat(np.arange(len(DIGITS)), PER_CLASS)
+    return np.stack(grids), np.repeat(np.arange(len(DIGITS)), count)
 
 
 def handwritten_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -48,13 +49,14 @@ def handwritten_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return bundle.images.astype(np.uint8), bundle.target.astype(np.int64)
 
 
-def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
+def write_digits(folder: Path, seed: int = 0, per_class: int | None = None) -> tuple[Path, Path]:
     """Write ``folder/source`` and ``folder/target``, one class folder per digit, and return both.
 
-    A folder that already holds exactly these images is reused; one with any other content is refused. The write is
-    atomic.
+    All images, or ``per_class`` of each digit (the first of the handwritten ones). A folder that already holds exactly
+    these images is reused; one with any other content is refused. The write is atomic.
     """
-    if _is_complete(folder, seed):
+    request = {"revision": _REVISION, "seed": seed} | ({} if per_class is None else {"per_class": per_class})
+    if _is_complete(folder, request):
         return folder / "source", folder / "target"
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise _in_use(folder)
@@ -62,13 +64,13 @@ def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         temporary.chmod(0o755)  # mkdtemp makes it private
-        _write_domain(temporary / "source", *render_printed_digits(seed))
-        _write_domain(temporary / "target", *handwritten_digits())
-        _write_marker(temporary, seed)
+        _write_domain(temporary / "source", *render_printed_digits(seed, per_class))
+        _write_domain(temporary / "target", *_first(per_class, *handwritten_digits()))
+        _write_marker(temporary, request)
         try:
             os.replace(temporary, folder)  # replaces an empty folder, never a filled one
         except OSError as error:
-            if not _is_complete(folder, seed):  # another process may have written the same images
+            if not _is_complete(folder, request):  # another process may have written the same images
                 raise _in_use(folder) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -77,6 +79,16 @@ def write_digits(folder: Path, seed: int = 0) -> tuple[Path, Path]:
 
 def _in_use(folder: Path) -> DataError:
     return DataError(f"cannot write the demo's digits to {folder}: the folder holds other files; choose an empty one")
+
+
+def _first(
+    per_class: int | None, grids: NDArray[np.uint8], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The first ``per_class`` of each digit, in their order."""
+    if per_class is None:
+        return grids, labels
+    chosen = np.sort(np.concatenate([np.flatnonzero(labels == digit)[:per_class] for digit in range(len(DIGITS))]))
+    return grids[chosen], labels[chosen]
 
 
 def _write_domain(folder: Path, grids: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
@@ -95,17 +107,17 @@ def _digest(folder: Path) -> str:
     return total.hexdigest()
 
 
-def _write_marker(folder: Path, seed: int) -> None:
-    marker = {"revision": _REVISION, "seed": seed, "sha256": _digest(folder)}
+def _write_marker(folder: Path, request: dict[str, int]) -> None:
+    marker = {**request, "sha256": _digest(folder)}
     with (folder / _MARKER).open("w", encoding="utf-8") as file:
         json.dump(marker, file)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _is_complete(folder: Path, seed: int) -> bool:
+def _is_complete(folder: Path, request: dict[str, int]) -> bool:
     try:
         marker = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return bool(marker == {"revision": _REVISION, "seed": seed, "sha256": _digest(folder)})
+    return bool(marker == {**request, "sha256": _digest(folder)})
