@@ -37,9 +37,8 @@ def validate(tree: dict[str, Any]) -> Config:
         raise ConfigError(
             f"Unknown method {one_line(name)!r}.{nearest(str(name), METHODS)} Known: {', '.join(METHODS)}."
         )
-    options = METHODS[name].options
     for key in switches:
-        if key in REMOVED and key not in options.model_fields:
+        if key in REMOVED:
             raise ConfigError(f"Key 'method.{key}' is gone: {REMOVED[key]}.")
-    filled_in = checked(options, switches, "method.")
-    return config.model_copy(update={"method": {"name": name, **filled_in.model_dump(mode="json")}})
+    options = checked(METHODS[name].options, switches, "method.")
+    return config.model_copy(update={"method": {"name": name, **options.model_dump(mode="json")}})
