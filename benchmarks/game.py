@@ -52,7 +52,7 @@ def main() -> None:
     torch.manual_seed(0)
     entry = METHODS["pmtrans"]
     model = Model(create_backbone(given.backbone, "none", given.image_size), 31)
-    method = entry.create(model, entry.options.model_validate({"warmup": 0.0}), Sizes(31, 99, 99)).train()
+    method = entry.create(model, entry.options(), Sizes(31, 99, 99)).train()
     assert isinstance(method, PMTrans)
     optimiser = create_optimiser(method, TrainConfig(learning_rate=1e-5))
     batch = random_batch(given.batch, given.image_size)

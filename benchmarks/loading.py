@@ -33,7 +33,7 @@ def main() -> None:
         "data.source": given.source, "data.target": given.target, "data.image_size": given.image_size,
         "data.workers": given.workers, "data.holdout": 0.0, "backbone.name": given.backbone,
         "backbone.weights": given.weights, "train.batch_size": given.batch, "train.max_steps": given.steps,
-        "train.evaluate_every": 10**6, "train.log_every": 1, "train.baseline": False, "method.warmup": 0.0,
+        "train.evaluate_every": 10**6, "train.log_every": 1, "train.baseline": False,
         "method.pseudo_labels": "neighbours",
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

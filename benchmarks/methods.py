@@ -3,8 +3,9 @@
     python benchmarks/methods.py [--backbone deit_tiny_patch16_224] [--image-size 224] [--batch-size 32]
     python benchmarks/methods.py --write docs/methods.md
 
-Each method runs in a process of its own on random images, past its warm-up, so that all its losses are on; passes over
-a whole domain between epochs are not counted. Memory is the peak above what was in use before the model was built.
+Each method runs in a process of its own on random images, past the middle of the training, where all its losses are on;
+passes over a whole domain between epochs are not counted. Memory is the peak above what was in use before the model was
+built.
 """
 
 from __future__ import annotations

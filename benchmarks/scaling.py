@@ -43,8 +43,7 @@ def worker(given: argparse.Namespace) -> None:
         accelerator = create_accelerator("auto")
         model = Model(create_backbone(given.backbone, "none", given.image_size), 31)
         entry = METHODS["pmtrans"]
-        options = entry.options.model_validate({"warmup": 0.0})
-        method = entry.create(model, options, Sizes(31, 500, 500)).to(accelerator.device).train()
+        method = entry.create(model, entry.options(), Sizes(31, 500, 500)).to(accelerator.device).train()
         module = prepare(accelerator, method, given.sharded and group.count > 1)
         config = TrainConfig(learning_rate=1e-5)
         guard = FiniteGuard(Path(), Domain(Path(), ()), Domain(Path(), ()), group.is_main)

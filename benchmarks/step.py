@@ -69,8 +69,7 @@ def main() -> None:
 def subject(which: str, given: argparse.Namespace) -> Subject:
     if which == "bare":
         return Bare(given.backbone, given.batch, given.image_size)
-    switches = {"warmup": 0.0} if given.method == "pmtrans" else {}
-    switches |= dict(pair.split("=", 1) for pair in given.switch)
+    switches = dict(pair.split("=", 1) for pair in given.switch)
     train = dict(pair.split("=", 1) for pair in given.train)
     return OneStep(given.backbone, given.batch, given.image_size, given.method, switches, train)
 

@@ -23,7 +23,7 @@ from pmtrans.training.step import Step
 
 CLASSES = 31
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-STEPS = 100  # of the simulated training; timed after its warm-up
+STEPS = 100  # of the simulated training; timed half way, where all losses are on
 
 
 class Subject(ABC):

@@ -107,7 +107,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = write_domain(home / "source", classes, 8, tint=0)
     target = write_domain(home / "target", classes, 6, tint=60, seed=1)
     flags = {"data.source": str(source), "data.target": str(target)}
-    config = load_config(None, [*TINY_SETTINGS, "train.evaluate_every=2", "method.warmup=0.2"], flags)
+    config = load_config(None, [*TINY_SETTINGS, "train.evaluate_every=2"], flags)
     train(config, home / "run", Reporter(quiet=True))
     return home / "run"
 

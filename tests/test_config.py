@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from pmtrans.errors import ConfigError
-from pmtrans.settings import load_config
+from pmtrans.methods import METHODS
+from pmtrans.settings import REMOVED, load_config
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,34 @@ def test_a_mistake_gets_one_line_that_names_the_key(override: str, said: str) ->
         load_config(None, [override])
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "instead"),
+    [
+        ("pmtrans", "warmup", "train.start=source"),
+        ("cdan", "warmup", "train.start=source"),
+        ("shot", "source_share", "train.start=source"),
+        ("ckb", "start", "train.start=source"),
+        ("fixbi", "matching", "method.alone"),
+    ],
+)
+def test_a_key_that_is_gone_gets_one_line_with_what_stands_for_it(
+    name: str, key: str, instead: str, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "config.yaml"
+    recipe.write_text(f"method: {{name: {name}, {key}: 0.2}}\n")
+    for given in ((recipe, []), (None, [f"method.name={name}", f"method.{key}=0.2"])):
+        with pytest.raises(
+            ConfigError, match=rf"^Key 'method\.{key}' is gone: runs have a source stage now \("
+        ) as caught:
+            load_config(*given)
+        assert instead in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_removed_key_is_not_one_that_a_method_has() -> None:
+    assert not [name for name, entry in METHODS.items() if REMOVED.keys() & entry.options.model_fields.keys()]
 
 
 def test_later_ones_win_recipe_then_flags_then_overrides(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
         ("train.loggers", "list of tensorboard, wandb, trackio", [], ""),
         ("train.baseline", "true or false", True, ""),
         ("pmtrans.beta_start", "list of 2 float", [1.0, 1.0], ""),
-        ("method.cgdm.warmup", "float", 0.1, ">= 0, < 1"),
+        ("method.ssrt.confidence", "float", 0.4, ">= 0, < 1"),
         ("source_only.head", "one of: linear, mlp", "linear", ""),
         ("ssrt.layers", "list of int or null", None, ""),
     ],
@@ -83,7 +83,8 @@ def test_a_name_is_a_section_a_key_a_method_or_a_part_of_a_key() -> None:
     assert {setting.section for setting in find_settings("dann")} == {"method.dann"}
     assert find_settings("source-only") == find_settings("source_only")
     assert [setting.kind for setting in find_settings("method")] == ["one of: " + ", ".join(METHODS)]
-    assert {setting.key for setting in find_settings("warmup")} == {"train.warmup_steps", "method.warmup"}
+    assert {setting.key for setting in find_settings("smoothing")} == {"method.label_smoothing"}
+    assert {setting.key for setting in find_settings("warmup")} == {"train.warmup_steps"}
 
 
 def test_a_name_that_is_both_an_option_and_a_method_gives_both() -> None:
@@ -92,7 +93,8 @@ def test_a_name_that_is_both_an_option_and_a_method_gives_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("trian", "train"), ("train.clp", "train.clip"), ("wramup", "warmup"), ("pmtran5", "pmtrans")]
+    ("name", "meant"),
+    [("trian", "train"), ("train.clp", "train.clip"), ("haed_ratio", "head_ratio"), ("pmtran5", "pmtrans")],
 )
 def test_an_unknown_name_gets_one_line_with_the_nearest(name: str, meant: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -10,7 +10,6 @@ from pmtrans.backbones.digits_vit import weights_path
 from pmtrans.config import Config, settings_from_flags
 from pmtrans.data.demo.digits import write_digits
 from pmtrans.data.domains import read_data
-from pmtrans.methods import METHODS
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.metrics import read_metrics
@@ -30,16 +29,13 @@ SETTINGS: dict[str, Any] = {
     "train.learning_rate": 1e-3,
     "train.head_ratio": 1.0,
     "train.evaluate_every": 56,
-    "method.warmup": 0.3,
 }
 
 
 def demo_config(source: Path, target: Path, seed: int, method: str, overrides: list[str]) -> Config:
-    """``SETTINGS`` for a method, without the ``method`` options that it does not have."""
-    options = {f"method.{option}" for option in METHODS[method].options.model_fields} if method in METHODS else set()
-    settings = {key: value for key, value in SETTINGS.items() if key in options or not key.startswith("method.")}
+    """``SETTINGS`` on the two domains, then the overrides."""
     flags = settings_from_flags(source=source, target=target, weights=weights_path(), method=method, seed=seed)
-    return load_config(None, overrides, {**flags, **settings})
+    return load_config(None, overrides, {**flags, **SETTINGS})
 
 
 def run_demo(

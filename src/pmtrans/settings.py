@@ -10,6 +10,14 @@ from pmtrans.config import Config
 from pmtrans.config.load import checked, load_tree
 from pmtrans.errors import ConfigError, nearest, one_line
 
+_SOURCE_STAGE = "runs have a source stage now (train.start=source)"
+REMOVED = {  # switches that methods once had, and what stands for them
+    "warmup": _SOURCE_STAGE,
+    "source_share": _SOURCE_STAGE,
+    "start": _SOURCE_STAGE,
+    "matching": f"{_SOURCE_STAGE}; method.alone is a share of the steps after it",
+}
+
 
 def load_config(
     recipe: Path | None = None, overrides: Iterable[str] = (), flags: dict[str, Any] | None = None
@@ -29,5 +37,8 @@ def validate(tree: dict[str, Any]) -> Config:
         raise ConfigError(
             f"Unknown method {one_line(name)!r}.{nearest(str(name), METHODS)} Known: {', '.join(METHODS)}."
         )
+    for key in switches:
+        if key in REMOVED:
+            raise ConfigError(f"Key 'method.{key}' is gone: {REMOVED[key]}.")
     options = checked(METHODS[name].options, switches, "method.")
     return config.model_copy(update={"method": {"name": name, **options.model_dump(mode="json")}})

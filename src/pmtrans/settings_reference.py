@@ -27,7 +27,7 @@ class Setting:
     """One key; of a method's options, which differ from method to method, one key of one method."""
 
     section: str  # "train"; "method.dann" for the options of DANN; "" for keys outside all sections
-    key: str  # as it is typed: "train.clip", "method.warmup"
+    key: str  # as it is typed: "train.clip", "method.weight"
     kind: str
     default: Any  # as JSON has it
     range: str
@@ -43,7 +43,7 @@ class Setting:
         return f"{self.kind}, {self.range}" if self.range else self.kind
 
     def is_named(self, name: str) -> bool:
-        """Whether ``name`` is this key or holds it: ``train``, ``dann``, ``method.dann``, ``dann.warmup``."""
+        """Whether ``name`` is this key or holds it: ``train``, ``dann``, ``method.dann``, ``dann.weight``."""
         places = (self.section, f"{self.section}.{self.key.rpartition('.')[2]}")
         return name in (self.key, *places, *(place.removeprefix("method.") for place in places))
 

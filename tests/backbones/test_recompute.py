@@ -21,7 +21,7 @@ from pmtrans.model import Model
 from tiny_data import TINY
 
 MEET_INSIDE = {  # images meet inside the transformer, or attention is answered differently there
-    "manifold": ("pmtrans", {"mixing": "manifold_mixup", "warmup": 0.0}),
+    "manifold": ("pmtrans", {"mixing": "manifold_mixup"}),
     "cdtrans": ("cdtrans", {}),
     "tvt": ("tvt", {}),
     "ssrt": ("ssrt", {}),

@@ -11,7 +11,7 @@ from pmtrans.bench.entry import Entry, SharedSettings, parse_entries
 from pmtrans.bench.paper import table
 from pmtrans.errors import ConfigError
 
-RECIPE = "method: {name: pmtrans, preset: paper, warmup: 0.25, head: mlp}\ntrain: {epochs: 3}\n"
+RECIPE = "method: {name: pmtrans, preset: paper, temperature: 0.25, head: mlp}\ntrain: {epochs: 3}\n"
 
 
 @pytest.fixture
@@ -39,24 +39,28 @@ def test_switches_reach_the_method_and_the_sections(recipe: Path) -> None:
     assert config.method["beta"] == "fixed"
     assert tuple(config.method["beta_start"]) == (2.0, 3.0)
     assert config.train.clip == 1
-    assert (config.method["warmup"], config.train.epochs) == (0.25, 3)
+    assert (config.method["temperature"], config.train.epochs) == (0.25, 3)
 
 
 def test_another_preset_starts_from_its_own_values_and_another_method_takes_over_the_head(recipe: Path) -> None:
     settings = SharedSettings(recipe)
-    assert settings.configure(Entry("pmtrans")).method["warmup"] == 0.25
-    assert settings.configure(Entry("pmtrans", "reference")).method["warmup"] == 0.0
+    assert settings.configure(Entry("pmtrans")).method["temperature"] == 0.25
+    assert settings.configure(Entry("pmtrans", "reference")).method["temperature"] == 1.0
     assert settings.configure(Entry("source_only")).method == {
         "name": "source_only", "head": "mlp", "label_smoothing": 0.1,
     }  # fmt: skip
 
 
 def test_an_override_of_a_method_goes_to_the_methods_that_have_it() -> None:
-    settings = SharedSettings(None, ("method.warmup=0.5",))
-    assert settings.configure(Entry("pmtrans")).method["warmup"] == 0.5
-    assert "warmup" not in settings.configure(Entry("source_only")).method
-    with pytest.raises(ConfigError, match=r"Unknown key 'method.warmup'"):
+    settings = SharedSettings(None, ("method.temperature=0.5",))
+    assert settings.configure(Entry("pmtrans")).method["temperature"] == 0.5
+    assert "temperature" not in settings.configure(Entry("source_only")).method
+    with pytest.raises(ConfigError, match=r"Unknown key 'method.temperature'"):
         settings.check([Entry("source_only")])
+    with pytest.raises(ConfigError, match=r"Key 'method.warmup' is gone"):
+        SharedSettings(None, ("method.warmup=0.5",)).check([Entry("pmtrans"), Entry("cdan")])
+    with pytest.raises(ConfigError, match=r"Key 'method.warmup' is gone"):
+        SharedSettings().configure(parse_entries("cdan:warmup=0.25")[0])
 
 
 def test_what_differs_between_runs_cannot_be_overridden() -> None:

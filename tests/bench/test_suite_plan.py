@@ -68,8 +68,8 @@ def test_a_run_that_was_made_with_another_method_section_is_refused(office_home:
     first.jobs[0].folder.mkdir(parents=True)
     (first.jobs[0].folder / "config.yaml").write_text(first.jobs[0].config.to_yaml())
     open_suite(first)
-    with pytest.raises(RunError, match=r"started with other settings \(method.warmup: 0.2 -> 0.0\)"):
-        open_suite(plan(office_home, tmp_path / "out", "pmtrans", "method.warmup=0"))
+    with pytest.raises(RunError, match=r"started with other settings \(method.temperature: 1.0 -> 0.5\)"):
+        open_suite(plan(office_home, tmp_path / "out", "pmtrans", "method.temperature=0.5"))
 
 
 def test_a_folder_with_other_things_in_it_is_not_touched(office_home: Path, tmp_path: Path) -> None:

@@ -22,8 +22,6 @@ def test_a_method_trains_to_its_end_and_does_not_forget_the_source(
     """Thirty steps are too few to ask for a gain on the target; docs/results.md has the table of whole trainings."""
     source, target = (some(domain, dict.fromkeys(DIGITS, 20), tmp_path / domain.name) for domain in digits)
     changes: dict[str, object] = {"train.baseline": False, "train.batch_size": 32, "train.max_steps": 30}
-    late = {"warmup", "start"} & METHODS[method].options.model_fields.keys()
-    changes |= {f"method.{switch}": 0.6 for switch in late}
     train(configure(method, source, target, **changes), tmp_path / "run", Reporter(quiet=True))
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert all(math.isfinite(line["loss"]) for line in lines if "loss" in line)

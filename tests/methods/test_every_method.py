@@ -31,7 +31,7 @@ from pmtrans.training.resume import last_snapshot
 SIZES = Sizes(classes=3, source_images=12, target_images=9)
 every_method = pytest.mark.parametrize("name", METHODS)
 AT_REST = {  # players that a step half way need not move
-    ("shot", "classifier"),  # frozen once the source is left behind
+    ("shot", "classifier"),  # frozen
     ("fixbi", "temperatures"),  # moved only where a target image is doubted
 }
 REFUSED = {("tvt", "swin")}  # it weighs the attention of a class token
@@ -138,27 +138,42 @@ def test_a_step_gives_finite_losses_and_reaches_every_player(
         assert reached or (name, player.name) in AT_REST, player.name
 
 
-@pytest.mark.parametrize("name", [name for name, entry in METHODS.items() if "warmup" in entry.options.model_fields])
-def test_features_see_the_target_only_once_the_warm_up_is_over(
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "source_only"])
+def test_the_methods_own_loss_counts_from_the_first_step_on(
     name: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
-    options = METHODS[name].options.model_validate({"warmup": 0.5})
-    method = METHODS[name].create(tiny(), options, SIZES).eval()
+    """Other target images change the loss of step 0; half way, when every ramp is up, the features' gradient too."""
+    method = METHODS[name].create(tiny(), METHODS[name].options(), SIZES).eval()
     batch = batch_for(method.model)
     others = replace(batch, target_images=batch.target_images.flip(2) + 1)
 
-    def gradients(images: Batch, step: int) -> list[torch.Tensor]:
+    def stepped(of: Batch, step: int) -> tuple[list[float], list[torch.Tensor]]:
         fresh = copy.deepcopy(method)
-        step_all_phases(fresh, images, Moment(step, 100, 10))
-        found = [p.grad for p in fresh.model.backbone.parameters() if p.grad is not None]
-        assert any(gradient.any() for gradient in found)
-        return found
+        outputs = step_all_phases(fresh, of, Moment(step, 100, 10))
+        gradients = [p.grad for p in fresh.model.backbone.parameters() if p.grad is not None]
+        return [float(values["loss"].detach()) for values in outputs.values()], gradients
 
-    def same(step: int) -> bool:
-        return all(torch.equal(a, b) for a, b in zip(gradients(batch, step), gradients(others, step), strict=True))
+    assert stepped(batch, 0)[0] == stepped(batch, 0)[0]
+    assert stepped(batch, 0)[0] != stepped(others, 0)[0]
+    slopes = zip(stepped(batch, 50)[1], stepped(others, 50)[1], strict=True)
+    assert not all(torch.equal(one, other) for one, other in slopes)
 
-    assert same(step=20)
-    assert not same(step=80)
+
+@every_method
+def test_a_method_does_without_the_domain_that_it_says_it_does_not_use(
+    name: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    """The loop then loads none of its images."""
+    method = METHODS[name].create(tiny(), METHODS[name].options(), SIZES).eval()
+    assert method.uses_source or method.uses_target
+    batch, none = batch_for(method.model), torch.empty(0)
+    if not method.uses_source:
+        batch = replace(batch, source_images=none, source_labels=none.long(), source_index=none.long())
+    if not method.uses_target:
+        batch = replace(batch, target_images=none, target_index=none.long())
+    for step in (0, 50):
+        outputs = step_all_phases(method, batch, Moment(step, 100, 10))
+        assert all(values["loss"].isfinite() for values in outputs.values())
 
 
 @every_method

@@ -42,11 +42,6 @@ def test_parameters_after_the_reversal_keep_their_direction() -> None:
 def test_the_coefficient_ramps_from_nothing_to_its_top() -> None:
     assert reversal_coefficient(Moment(0, 100, 10)) == 0
     assert reversal_coefficient(Moment(30, 100, 10)) == pytest.approx(2 / (1 + math.exp(-3)) - 1)
-    # a warm-up of 20 steps: nothing, then the same ramp over the 80 that are left
-    assert reversal_coefficient(Moment(19, 100, 10), warmup=0.2) == 0
-    assert reversal_coefficient(Moment(44, 100, 10), warmup=0.2) == pytest.approx(2 / (1 + math.exp(-3)) - 1)
-    late = reversal_coefficient(Moment(720, 1000, 10), 1.0, 10_000, warmup=0.02)
-    assert late == pytest.approx(2 / (1 + math.exp(-0.7)) - 1)
     # the published form of a ramp over steps: 2 h / (1 + exp(-i / 1000)) - h
     assert reversal_coefficient(Moment(700, 10**6, 10), 0.1, 10_000) == pytest.approx(0.2 / (1 + math.exp(-0.7)) - 0.1)
 

@@ -156,17 +156,11 @@ def test_the_concentrations_move_in_the_direction_that_was_asked_for(
     assert moved.sign().tolist() == ([0, 0] if gradient is None else (sign * gradient.sign()).tolist())
 
 
-def test_warm_up_sees_the_source_only_and_then_the_game_begins(
-    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+@pytest.mark.parametrize(("refresh", "made"), [(None, [0, 8, 16, 24, 32]), (15, [0, 15, 30])])
+def test_pseudo_labels_are_made_when_the_game_begins_and_then_at_each_epoch_or_every_so_many_steps(
+    refresh: int | None, made: list[int], tiny: Callable[..., Model]
 ) -> None:
-    method = create(tiny(), warmup=0.2)
-    batch = batch_for(method.model)
-    assert set(method(batch, Moment(19, 100, 10))) == {"loss", "classification"}
-    assert "cross_entropy" in method(batch, Moment(20, 100, 10))
-
-
-def test_pseudo_labels_are_made_when_the_game_begins_and_at_each_epoch(tiny: Callable[..., Model]) -> None:
-    method = PMTrans(tiny(), PMTransOptions(warmup=0.25), SIZES)
+    method = PMTrans(tiny(), PMTransOptions(refresh_steps=refresh), SIZES)
     asked: list[int] = []
     torch.manual_seed(0)
     passes = [TargetPass(torch.randn(9, 32), torch.randn(9, 3)) for _ in range(41)]
@@ -180,25 +174,25 @@ def test_pseudo_labels_are_made_when_the_game_begins_and_at_each_epoch(tiny: Cal
             assert changed[step] == pytest.approx(
                 sum(a != b for a, b in zip(old.tolist(), method.pseudo_labels_M.tolist(), strict=True)) / 9
             )
-    assert asked == [10, 16, 24, 32]
-    assert list(changed) == [16, 24, 32]
+    assert asked == made
+    assert list(changed) == made[1:]
 
 
 def test_reused_features_are_those_that_training_saw_after_one_full_pass(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny()
-    method, batch = PMTrans(model, PMTransOptions(warmup=0.25, reuse_features=True), SIZES).train(), batch_for(model)
+    method, batch = PMTrans(model, PMTransOptions(reuse_features=True), SIZES).train(), batch_for(model)
     torch.manual_seed(0)
     passed = TargetPass(torch.randn(9, 32), torch.randn(9, 3))
     asked: list[int] = []
-    for step in range(17):
+    for step in range(9):
         context = Context(partial(asking, asked, step, passed))
         method.before_step(Moment(step, 40, 8), context)
-        if step == 10:
+        if step == 0:
             kept = copy.deepcopy(method)
             outputs = method(batch, Moment(step, 40, 8))
-    assert asked == [10]
+    assert asked == [0]
     backbone = model.backbone
     with torch.no_grad():
         features = backbone.encode(backbone.embed(batch.target_images), scored=0).features_BF
@@ -208,7 +202,7 @@ def test_reused_features_are_those_that_training_saw_after_one_full_pass(
     assert torch.allclose(method.seen.features_MF, expected_features, atol=1e-5)
     assert torch.allclose(method.seen.logits_MK, expected_logits, atol=1e-5)
     labels = kmeans_pseudo_labels(expected_features, logits_MK=expected_logits)
-    assert torch.equal(method.pseudo_labels_M, labels)  # made at step 16, where an epoch begins
+    assert torch.equal(method.pseudo_labels_M, labels)  # made at step 8, where an epoch begins
     assert {"seen.features_MF", "seen.logits_MK"} <= set(method.state_dict())
     assert kept.seen is not None
     assert not torch.equal(kept.seen.features_MF, method.seen.features_MF)

@@ -37,24 +37,23 @@ SHARDED = {"train.sharding": "full"}
 TWELVE = {"train.max_steps": 12, "train.epochs": 99, "train.evaluate_every": 6}
 COPIES_OF_WEIGHTS: dict[str, dict[str, Any]] = {"mic": {}, "ssrt": {"method.tolerance": 0.0}, "fixbi": {}, "cgdm": {}}
 CACHED = {"train.accumulate": 2, "train.accumulation": "cached"}
-MANIFOLD = {"method.mixing": "manifold_mixup", "method.warmup": 0.0}
+MANIFOLD = {"method.mixing": "manifold_mixup"}
 RUNS: dict[str, dict[str, Any]] = {
     "class-token": {**FIFTY, **VIT},
     "pooled": {**FIFTY, **SWIN},
     "manifold mixup": {**VIT, **MANIFOLD, "train.evaluate_every": 6},
-    "accumulated": {**VIT, "train.accumulate": 2, "method.warmup": 0.0},
-    "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2, "method.warmup": 0.0},
-    "cached": {**VIT, **CACHED, "method.warmup": 0.0},
-    "recomputed": {**VIT, "train.checkpoint_activations": True, "method.warmup": 0.0},
+    "accumulated": {**VIT, "train.accumulate": 2},
+    "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2},
+    "cached": {**VIT, **CACHED},
+    "recomputed": {**VIT, "train.checkpoint_activations": True},
     **{f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6} for name in METHODS},
     "sharded class-token": {**TWELVE, **VIT, **SHARDED, "selection.game": True},
-    "sharded and recomputed": {**VIT, **SHARDED, "train.checkpoint_activations": True, "method.warmup": 0.0},
+    "sharded and recomputed": {**VIT, **SHARDED, "train.checkpoint_activations": True},
     "sharded and cached": {
         **VIT,
         **SHARDED,
         "train.accumulate": 2,
         "train.accumulation": "cached",
-        "method.warmup": 0.0,
     },
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
     **{

@@ -17,7 +17,7 @@ from pmtrans.training.train import train
 
 def trained(source: Path, target: Path, out: Path, settings: list[str]) -> dict[str, object]:
     flags = {"data.source": str(source), "data.target": str(target)}
-    overrides = [*settings, "train.evaluate_every=2", "method.warmup=0.3", "data.holdout=0.3"]
+    overrides = [*settings, "train.evaluate_every=2", "data.holdout=0.3"]
     train(load_config(None, overrides, flags), out, Reporter(quiet=True))
     lines = [
         {name: value for name, value in line.items() if name not in TIMES and not name.startswith("oracle")}

@@ -19,7 +19,6 @@ from tiny_run import Witness, assert_same_run, once_saved
 Configure = Callable[..., Config]
 LARGE = {  # the images of a step are tensors of 6 MB
     "data__image_size": 224, "train__batch_size": 10, "train__max_steps": 4, "selection__game": False,
-    "method__warmup": 0.0,
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def test_the_same_command_resumes_from_the_last_checkpoint(cut: Path, configure:
 
 def test_what_training_saw_of_the_target_survives_a_crash(tmp_path: Path, configure: Configure) -> None:
     """k-means of step 4 sees features of steps 2 and 3: a checkpoint without them would give other labels."""
-    switches = {"method__reuse_features": True, "method__refresh_steps": 2, "method__warmup": 0.0}
+    switches = {"method__reuse_features": True, "method__refresh_steps": 2}
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(configure(**switches), whole, Witness())
     with pytest.raises(Crash):

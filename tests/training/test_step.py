@@ -54,7 +54,7 @@ def trained(method: Method, steps: list[list[Batch]], **switches: object) -> tup
 def test_cached_accumulation_is_the_whole_batch(
     family: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
-    method = method_of(tiny(family), warmup=0.0)
+    method = method_of(tiny(family))
     each = [batch_for(method.model, 3, seed=seed, targets=12) for seed in range(40)]
     micro = [each[number : number + 2] for number in range(0, 40, 2)]
     start = copy.deepcopy(method.state_dict())
@@ -85,7 +85,7 @@ def test_cached_accumulation_is_the_whole_batch_for_every_method(
 
 
 def test_switches_for_memory_change_no_loss(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
-    method = method_of(tiny(), warmup=0.0)
+    method = method_of(tiny())
     micro = [batch_for(method.model, 3, seed=seed, targets=12) for seed in (0, 1)]
     expected, after = trained(copy.deepcopy(method), [[joined(micro)]] * 3)
     both = {"accumulation": "cached", "checkpoint_activations": True}
@@ -98,7 +98,7 @@ def test_switches_for_memory_change_no_loss(tiny: Callable[..., Model], batch_fo
 def test_a_compiled_step_is_one_graph_with_the_same_losses(
     family: str, alpha: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
-    method = method_of(tiny(family), warmup=0.2, alpha=alpha)
+    method = method_of(tiny(family), alpha=alpha)
     batch = batch_for(method.model)
     names = list(method.state_dict())
     torch._dynamo.reset()

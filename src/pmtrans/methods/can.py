@@ -3,7 +3,7 @@
 L = CE_s + weight CDD: classes of the two domains drawn together, different classes pushed apart, in the features and
 in the predictions. Target labels come from spherical k-means that starts at the source's class centres, and batches
 are class-aware: each holds a few classes with several images of both domains. N source and M target images.
-Clusters of features that know nothing of the task are not its classes: start from a trained backbone, or ``warmup``.
+Clusters of features that know nothing of the task are not its classes: start from a source model.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.kernels import contrastive_domain_discrepancy
-from pmtrans.methods.method import Context, Method, Moment, Sizes
+from pmtrans.methods.method import Context, Method, Moment, Options, Sizes
 from pmtrans.methods.parts.class_runs import paired_runs
 from pmtrans.methods.parts.prototypes import class_means
-from pmtrans.methods.parts.warmup import GameOptions, first_step
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import spherical_kmeans
 
 
-class CANOptions(GameOptions):
+class CANOptions(Options):
     """Switches of CAN."""
 
     weight: float = Field(0.3, ge=0, description="weight of the contrastive domain discrepancy")
@@ -62,11 +61,10 @@ class CAN(Method):
         if moment.starts_epoch:
             assert context.source_pass is not None, "CAN needs the source's features"
             source = context.source_pass()
-            if moment.step + moment.steps_per_epoch > first_step(moment, self.options.warmup):
-                points_NF = F.normalize(source.features_NF.float(), dim=1)
-                centres_KF, _ = class_means(points_NF, source.labels_N, self.model.classes)
-                clusters = spherical_kmeans(context.target_pass().features_MF, centres_KF)
-                self.pseudo_labels_M.copy_(self._kept_labels(*clusters))
+            points_NF = F.normalize(source.features_NF.float(), dim=1)
+            centres_KF, _ = class_means(points_NF, source.labels_N, self.model.classes)
+            clusters = spherical_kmeans(context.target_pass().features_MF, centres_KF)
+            self.pseudo_labels_M.copy_(self._kept_labels(*clusters))
             generator = torch.Generator().manual_seed(int(self.order_seed) + moment.step)
             run, pairs = self.options.images_per_class, len(self.pairs_P2)
             labels = source.labels_N, self.pseudo_labels_M
@@ -80,12 +78,10 @@ class CAN(Method):
         return torch.where(near_M & (sizes_K[labels_M] >= self.options.smallest_class), labels_M, -1)
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
-        if moment.step < first_step(moment, self.options.warmup):
-            loss = self._classification(self.model(batch.source_images), batch)
-            return {"loss": loss, "classification": loss.detach()}
         images = torch.cat([batch.source_images, batch.target_images])
         features_2BF, logits_2BK = self.model.features_and_logits(images)
-        classification = self._classification(logits_2BK.chunk(2)[0], batch)
+        logits_s = logits_2BK.chunk(2)[0]
+        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         pseudo_labels = self.pseudo_labels_M[batch.target_index]
         layers = features_2BF, logits_2BK.float().softmax(1)
         discrepancy = torch.stack([self._discrepancy(layer, batch.source_labels, pseudo_labels) for layer in layers])
@@ -95,9 +91,6 @@ class CAN(Method):
             "discrepancy": discrepancy.sum().detach(),
             "labelled_share": (pseudo_labels >= 0).float().mean(),
         }
-
-    def _classification(self, logits_BK: Tensor, batch: Batch) -> Tensor:
-        return classification_loss(logits_BK, batch.source_labels, self.options.label_smoothing)
 
     def _discrepancy(self, layer_2BF: Tensor, labels: Tensor, pseudo_labels: Tensor) -> Tensor:
         source, target = layer_2BF.chunk(2)

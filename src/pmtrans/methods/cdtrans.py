@@ -24,7 +24,6 @@ class CDTransOptions(Options):
     """Switches of CDTrans."""
 
     label_smoothing: LabelSmoothing = 0.0
-    warmup: float = Field(0.2, ge=0, lt=1, description="share of the epochs that are source-only: the first stage")
     refresh_epochs: int = Field(1, ge=1, description="epochs between two choices of pairs (the paper: 10 of 40)")
     distillation: float = Field(1.0, ge=0, description="weight of the distillation from the cross branch")
 
@@ -32,7 +31,8 @@ class CDTransOptions(Options):
 class CDTrans(Method):
     """L = CE(z^s, y^s) + CE(z^t, yhat^t) + L_dtl(z^cross, z^t) on pairs that two-way matching chose (Eq. 8).
 
-    The shipped model is the target branch. The original's BNNeck is left out: the backbone's features are matched.
+    This is the paper's second stage; its first, a source model, is the start. The shipped model is the target branch.
+    The original's BNNeck is left out: the backbone's features are matched.
     """
 
     title = "CDTrans"
@@ -47,7 +47,6 @@ class CDTrans(Method):
     def __init__(self, model: Model, options: CDTransOptions, sizes: Sizes) -> None:
         super().__init__(model)
         self.options = options
-        self.sizes = sizes
         size = model.backbone.image_size
         use_fused_attention(model.backbone)
         with torch.no_grad():  # a backbone that cannot look across is refused before the first step
@@ -56,28 +55,15 @@ class CDTrans(Method):
         self.register_buffer("pairs_P2", torch.zeros(sizes.source_images + sizes.target_images, 2, dtype=torch.long))
         self.register_buffer("chosen", torch.zeros((), dtype=torch.long))
 
-    def first_epoch(self, moment: Moment) -> int:
-        """Where the second stage begins: pairs are chosen between epochs only."""
-        return round(self.options.warmup * moment.steps / moment.steps_per_epoch)
-
     def choose_pairs(self, moment: Moment, context: Context) -> Tensor:
         epoch, place = divmod(moment.step, moment.steps_per_epoch)
-        stage_two = epoch - self.first_epoch(moment)
         if place == 0:
-            pairs_P2 = self.pairs_P2[: int(self.chosen)]
-            if stage_two < 0:
-                pairs_P2 = self._any_pairs()
-            elif stage_two % self.options.refresh_epochs == 0:
-                pairs_P2 = self._matched_pairs(context)
+            due = epoch % self.options.refresh_epochs == 0
+            pairs_P2 = self._matched_pairs(context) if due else self.pairs_P2[: int(self.chosen)]
             order = torch.randperm(len(pairs_P2), generator=torch.Generator().manual_seed(epoch))
             self.pairs_P2[: len(pairs_P2)] = pairs_P2[order.to(pairs_P2.device)]
             self.chosen.fill_(len(pairs_P2))
         return self.pairs_P2[: int(self.chosen)]
-
-    def _any_pairs(self) -> Tensor:
-        """Stage one sees the source alone: every source image once, with whatever target image."""
-        source_N = torch.arange(self.sizes.source_images, device=self.pairs_P2.device)
-        return torch.stack([source_N, source_N % self.sizes.target_images], 1)
 
     def _matched_pairs(self, context: Context) -> Tensor:
         """Two-way: for each source image the nearest target and for each target the nearest source (Section 3.1);
@@ -100,9 +86,6 @@ class CDTrans(Method):
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         smoothing, labels = self.options.label_smoothing, batch.source_labels
-        if moment.step // moment.steps_per_epoch < self.first_epoch(moment):
-            loss = classification_loss(self.model(batch.source_images), labels, smoothing)
-            return {"loss": loss, "classification": loss.detach()}
         backbone = self.model.backbone
         source_BND, target_BND = backbone.embed(torch.cat([batch.source_images, batch.target_images])).chunk(2)
         features = encode_three_branches(backbone, source_BND, target_BND)

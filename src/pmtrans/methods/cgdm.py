@@ -16,7 +16,6 @@ from pmtrans.losses.precision import float32_losses
 from pmtrans.methods.mcd import MCD, Logits, MCDOptions
 from pmtrans.methods.method import Context, Moment, Sizes
 from pmtrans.methods.parts.entropy import entropy_weights, mutual_information
-from pmtrans.methods.parts.warmup import first_step
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 
@@ -27,7 +26,6 @@ class CGDMOptions(MCDOptions):
     gradient_weight: float = Field(0.01, ge=0, description="weight of the gradient discrepancy")
     entropy_weight: float = Field(0.01, ge=0, description="weight of the target's mean entropy minus that of the mean")
     pseudo_label_weight: float = Field(0.01, ge=0, description="weight of the cross entropy on pseudo labels")
-    warmup: float = Field(0.1, ge=0, lt=1, description="share of the steps that are source-only before the game")
     refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
 
 
@@ -62,10 +60,7 @@ class CGDM(MCD):
 
     def before_step(self, moment: Moment, context: Context) -> None:
         super().before_step(moment, context)
-        first = first_step(moment, self.options.warmup)
-        refresh = self.options.refresh_steps
-        due = moment.starts_epoch if refresh is None else moment.step % refresh == 0
-        if moment.step == first or (due and moment.step > first):
+        if moment.step % (self.options.refresh_steps or moment.steps_per_epoch) == 0:
             target = context.target_pass()
             second_MK = self._second(target.features_MF)
             both_MK = second_MK.add_(target.logits_MK)
@@ -80,9 +75,6 @@ class CGDM(MCD):
         return logits_MK
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
-        if moment.step < first_step(moment, self.options.warmup):
-            loss = self.classification(self.classify(self.model.backbone(batch.source_images)), batch)
-            return {"loss": loss, "classification": loss.detach()}
         with torch.set_grad_enabled(moment.phase != "classifiers"):  # step B leaves the features as they are
             features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
         f_s, f_t = features.chunk(2)

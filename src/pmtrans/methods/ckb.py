@@ -24,15 +24,18 @@ class CKBOptions(Options):
     """Switches of CKB."""
 
     weight: float = Field(1.0, ge=0, description="weight of the conditional kernel Bures distance")
-    start: float = Field(0.1, ge=0, le=1, description="share of the steps before the distance counts")
     epsilon: float = Field(1e-2, gt=0, description="regulariser of the conditional operators")
     entropy_weight: float = Field(0.05, ge=0, description="weight of the target entropy")
-    entropy_start: float = Field(0.2, ge=0, le=1, description="share of the steps before the entropy counts")
+    entropy_start: float = Field(0.1, ge=0, le=1, description="share of the steps before the entropy counts")
     label_mmd: float = Field(0.0, ge=0, description="weight of MMD between labels and predictions (CKB+MMD)")
 
 
 class CKB(Method):
-    """Target labels are the soft predictions. Starts are shares of the training where the paper has epochs."""
+    """Target labels are the soft predictions.
+
+    The paper begins with the source alone for 5 epochs, which a source model as the start stands for; the entropy
+    follows 5 epochs after the distance, here a share of the steps.
+    """
 
     title = "CKB"
     paper = "Conditional Bures Metric for Domain Adaptation, CVPR 2021"
@@ -49,18 +52,15 @@ class CKB(Method):
         features_s, features_t = features_2BF.chunk(2)
         logits_s, logits_t = logits_2BK.chunk(2)
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
-        parts = {"classification": classification.detach()}
-        loss = classification
-        if moment.progress >= self.options.start:
-            labels_s = F.one_hot(batch.source_labels, self.model.classes).float()
-            labels_t = logits_t.float().softmax(1)
-            bures = conditional_kernel_bures_loss(features_s, features_t, labels_s, labels_t, self.options.epsilon)
-            loss = loss + self.options.weight * bures
-            parts["bures"] = bures.detach()
-            if self.options.label_mmd > 0:
-                mmd = maximum_mean_discrepancy(labels_s, labels_t, count=1)
-                loss = loss + self.options.label_mmd * mmd
-                parts["label_mmd"] = mmd.detach()
+        labels_s = F.one_hot(batch.source_labels, self.model.classes).float()
+        labels_t = logits_t.float().softmax(1)
+        bures = conditional_kernel_bures_loss(features_s, features_t, labels_s, labels_t, self.options.epsilon)
+        loss = classification + self.options.weight * bures
+        parts = {"classification": classification.detach(), "bures": bures.detach()}
+        if self.options.label_mmd > 0:
+            mmd = maximum_mean_discrepancy(labels_s, labels_t, count=1)
+            loss = loss + self.options.label_mmd * mmd
+            parts["label_mmd"] = mmd.detach()
         if moment.progress >= self.options.entropy_start:
             uncertainty = entropy(logits_t).mean()
             loss = loss + self.options.entropy_weight * uncertainty

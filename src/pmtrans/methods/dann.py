@@ -12,14 +12,13 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
-from pmtrans.methods.method import Method, Moment, Player, Sizes
+from pmtrans.methods.method import Method, Moment, Options, Player, Sizes
 from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.warmup import GameOptions
 from pmtrans.model import Model
 
 
-class DANNOptions(GameOptions):
+class DANNOptions(Options):
     """Switches of DANN."""
 
     weight: float = Field(1.0, ge=0, description="weight of the domain loss")
@@ -48,7 +47,7 @@ class DANN(Method):
         classification = classification_loss(
             self.model.head(features[: len(batch.source_labels)]), batch.source_labels, self.options.label_smoothing
         )
-        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps, self.options.warmup)
+        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps)
         d_s, d_t = self.discriminator(reverse_gradient(features, strength)).chunk(2)
         domain = domain_adversarial_loss(d_s, d_t)
         return {

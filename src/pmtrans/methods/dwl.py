@@ -18,14 +18,13 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.mcd import three_steps
-from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.warmup import GameOptions, first_step
 from pmtrans.model import Model
 
 
-class DWLOptions(GameOptions):
+class DWLOptions(Options):
     """Switches of DWL."""
 
     repeats: int = Field(4, ge=1, description="times the features move per batch (step C)")
@@ -93,13 +92,12 @@ class DWL(Method):
         ]
 
     def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
-        """Steps B and C are left out as long as the source is being learnt."""
-        return self.steps if moment.step >= first_step(moment, self.options.warmup) else {"source": None}
+        return self.steps
 
     @torch.no_grad()
     def before_step(self, moment: Moment, context: Context) -> None:
         """tau = A / (A + 1 - J) (Eq. 12), A the distance and J the discriminability, in their range (Eqs. 10, 11)."""
-        if moment.step < first_step(moment, self.options.warmup) or not moment.starts_epoch:
+        if not moment.starts_epoch:
             return
         assert context.source_pass is not None
         source, target = context.source_pass(), context.target_pass()
@@ -125,7 +123,7 @@ class DWL(Method):
         if moment.phase == "classifiers":
             loss = self.classification((self.first_auxiliary, self.second_auxiliary), f_s, batch)
             return {"loss": loss - (1 - tau) * disagreement, "discrepancy_before": disagreement.detach()}
-        strength = reversal_coefficient(moment, self.options.weight, warmup=self.options.warmup)
+        strength = reversal_coefficient(moment, self.options.weight)
         domain = self.domain(reverse_gradient(features, tau * strength))
         classification = self.classification((self.model.head,), f_s, batch)
         return {

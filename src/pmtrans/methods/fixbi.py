@@ -1,7 +1,7 @@
 """FixBi (Na et al., Bridging Domain Spaces for Unsupervised Domain Adaptation, CVPR 2021).
 
 Two networks look at two fixed mixtures of source and target, one dominated by each, and teach each other what they are
-sure of. Per network: L_fm + L_sp, and from ``matching`` on + L_bim + L_cr.
+sure of. Per network: L_fm + L_sp, and once both have been ``alone`` for a while + L_bim + L_cr.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import log_complement
-from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.warmup import first_step
+from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.model import Model
 
 
@@ -27,8 +26,7 @@ class FixBiOptions(Options):
 
     source_ratio: float = Field(0.7, gt=0, lt=1, description="source weight in the source-dominant mixture")
     target_ratio: float = Field(0.3, gt=0, lt=1, description="source weight in the target-dominant mixture")
-    warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before both set out")
-    matching: float = Field(0.4, ge=0, le=1, description="share of the steps before the two teach each other")
+    alone: float = Field(0.25, ge=0, le=1, description="share of the steps before the two teach each other (k)")
     deviations: float = Field(2.0, ge=0, description="standard deviations below the mean where confidence ends")
     temperature: float = Field(5.0, gt=0, description="first temperature of self-penalisation; it is learned")
 
@@ -47,8 +45,8 @@ class View:
 class FixBi(Method):
     """``model``, the one that is shipped, is the target-dominant network: it lives nearest to the target.
 
-    The authors average both at test time and start from an adversarially trained model; here a source-only warm-up
-    precedes, after which the source-dominant network begins as a copy.
+    Both begin as the model of the start (the authors': an adversarially trained one, and they average both at test
+    time).
     """
 
     title = "FixBi"
@@ -71,17 +69,8 @@ class FixBi(Method):
             Player("temperatures", (("temperatures", self.temperatures),), ratio=head_ratio, decays=False),
         ]
 
-    def before_step(self, moment: Moment, context: Context) -> None:
-        if moment.step == first_step(moment, self.options.warmup):
-            self.source_model.load_state_dict(self.model.state_dict())
-
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
-        if moment.step < first_step(moment, self.options.warmup):
-            loss = classification_loss(
-                self.model(batch.source_images), batch.source_labels, self.options.label_smoothing
-            )
-            return {"loss": loss, "classification": loss.detach()}
-        matching = moment.progress >= self.options.matching
+        matching = moment.progress >= self.options.alone
         target = self._look(self.model, self.options.target_ratio, batch, matching)
         source = self._look(self.source_model, self.options.source_ratio, batch, matching)
         parts = {

@@ -23,7 +23,6 @@ from pmtrans.methods.parts.class_runs import paired_runs
 from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.entropy import entropy_weights
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.warmup import first_step
 from pmtrans.model import Model
 
 
@@ -32,7 +31,6 @@ class ILAOptions(CDANOptions):
 
     adversary: Literal["dann", "cdan"] = Field("cdan", description="what the discriminator sees: features, or T(f, g)")
     contrastive_weight: float = Field(1.0, ge=0, description="weight of the multi-sample contrastive loss")
-    start: float = Field(0.1, ge=0, le=1, description="share of the steps before the contrastive loss counts")
     neighbours: int = Field(3, ge=1, description="source neighbours that vote for a target label")
     kept: float = Field(0.8, gt=0, le=1, description="share of a batch's targets that are trusted")
     images_per_class: int = Field(4, ge=1, description="source images of one class that come together")
@@ -99,17 +97,17 @@ class ILA(Method):
         logits_s = logits_2BK.chunk(2)[0]
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         domain = self._domain(features_2BF, logits_2BK, moment)
-        loss = classification + self.options.weight * domain
-        parts = {"classification": classification.detach(), "domain": domain.detach()}
-        if moment.step >= first_step(moment, max(self.options.start, self.options.warmup)):
-            contrastive = self._contrastive(features_s, features_t, batch.source_labels)
-            loss = loss + self.options.contrastive_weight * contrastive
-            parts["contrastive"] = contrastive.detach()
-        return {"loss": loss, **parts}
+        contrastive = self._contrastive(features_s, features_t, batch.source_labels)
+        return {
+            "loss": classification + self.options.weight * domain + self.options.contrastive_weight * contrastive,
+            "classification": classification.detach(),
+            "domain": domain.detach(),
+            "contrastive": contrastive.detach(),
+        }
 
     def _domain(self, features_2BF: Tensor, logits_2BK: Tensor, moment: Moment) -> Tensor:
         """L_d(D(R(T(f, g)))), as DANN or CDAN has it."""
-        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps, self.options.warmup)
+        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps)
         joint = self.conditioning(reverse_gradient(features_2BF, strength), logits_2BK.detach().softmax(1))
         d_s, d_t = self.discriminator(joint).chunk(2)
         z_s, z_t = logits_2BK.chunk(2)

@@ -15,8 +15,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.precision import float32_losses
-from pmtrans.methods.method import Method, Moment, Player, Sizes, named
-from pmtrans.methods.parts.warmup import GameOptions, first_step
+from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.model import Model
 
 Logits = tuple[Tensor, Tensor]  # of the first and of the second classifier
@@ -33,7 +32,7 @@ def three_steps(
     }
 
 
-class MCDOptions(GameOptions):
+class MCDOptions(Options):
     """Switches of MCD."""
 
     repeats: int = Field(4, ge=1, description="times the features move per batch (step C)")
@@ -65,8 +64,7 @@ class MCD(Method):
         return [*super().players(head_ratio), second]
 
     def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
-        """Steps B and C are left out as long as the source is being learnt."""
-        return self.steps if moment.step >= first_step(moment, self.options.warmup) else {"source": None}
+        return self.steps
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         if moment.phase == "source":  # step A: min over F, C1, C2

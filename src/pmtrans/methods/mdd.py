@@ -14,13 +14,12 @@ from pmtrans.backbones.head import create_head
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import margin_disparity
-from pmtrans.methods.method import Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.warmup import GameOptions
 from pmtrans.model import Model
 
 
-class MDDOptions(GameOptions):
+class MDDOptions(Options):
     """Switches of MDD."""
 
     margin: float = Field(3.0, gt=0, description="gamma = exp(rho), how much agreement on the source weighs")
@@ -50,7 +49,7 @@ class MDD(Method):
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))
         z_s, z_t = logits.chunk(2)
         classification = classification_loss(z_s, batch.source_labels, self.options.label_smoothing)
-        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_steps, self.options.warmup)
+        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_steps)
         a_s, a_t = self.adversary(reverse_gradient(features, strength)).chunk(2)
         disparity = margin_disparity(z_s, z_t, a_s, a_t, self.options.margin)
         return {

@@ -21,7 +21,6 @@ from pmtrans.losses import (
 )
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
 from pmtrans.methods.parts.additions import Additions
-from pmtrans.methods.parts.warmup import first_step
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
@@ -70,12 +69,10 @@ class PMTrans(Method):
         ]
 
     def before_step(self, moment: Moment, context: Context) -> None:
-        """Before the game, a short source-only warm-up makes pseudo labels worth having."""
-        start = first_step(moment, self.options.warmup)
-        first = moment.step == start
-        refresh = self.options.refresh_steps
-        due = moment.starts_epoch if refresh is None else moment.step % refresh == 0
-        if moment.step < start or not (first or (due and self.bank is None)):
+        """Pseudo labels as the game begins, and anew every so many steps; a bank of neighbours keeps itself up."""
+        first = moment.step == 0
+        due = moment.step % (self.options.refresh_steps or moment.steps_per_epoch) == 0
+        if not (first or (due and self.bank is None)):
             return
         if first or self.seen is None:
             target = context.target_pass()
@@ -92,9 +89,6 @@ class PMTrans(Method):
         self.pseudo_labels_M.copy_(labels_M)
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
-        if moment.step < first_step(moment, self.options.warmup):
-            loss = self._classification(self.model(batch.source_images), batch)
-            return {"loss": loss, "classification": loss.detach()}
         pseudo_labels, confidence = self._pseudo_labels(batch)
 
         backbone, head = self.model.backbone, self.model.head
@@ -107,7 +101,7 @@ class PMTrans(Method):
         if self.seen is not None and self.training:
             with torch.no_grad():
                 self.seen.store(batch.target_index, t.features_BF, logits_MK=head(t.features_BF))
-        classification = self._classification(logits_s, batch)
+        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         labels = batch.source_labels, pseudo_labels
         feature_space, label_space, w_s = self.cross_entropy(ratio_BN, s, t, i, logits_i, labels, confidence)
         game = self.tradeoff(feature_space, label_space, moment.progress)
@@ -124,9 +118,6 @@ class PMTrans(Method):
             "label_weight_spread": w_s.detach().std(unbiased=False),
             **added_parts,
         }
-
-    def _classification(self, logits_BK: Tensor, batch: Batch) -> Tensor:
-        return classification_loss(logits_BK, batch.source_labels, self.options.label_smoothing)
 
     def _label_weights(
         self, ratio_BN: Tensor, s: Encoding, t: Encoding, i: Encoding, labels: Tensor, pseudo_labels: Tensor

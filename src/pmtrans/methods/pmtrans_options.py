@@ -23,7 +23,6 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
     "alpha": "softplus",
     "pseudo_labels": "neighbours",
     "head": "mlp",
-    "warmup": 0.0,
 }
 
 
@@ -33,7 +32,6 @@ class PMTransOptions(Options):
     preset: Literal["paper", "reference"] = Field(
         "paper", description="paper: our reading of the paper; reference: the authors' code"
     )
-    warmup: float = Field(0.2, ge=0, lt=1, description="share of the steps that are source-only before the game")
     mixing: MixingName = Field("patchmix", description="how the two domains are mixed")
     beta: Literal["ascend", "descend", "fixed"] = Field(
         "ascend", description="how player P moves; also fixed(b,g) for a fixed Beta of these concentrations"

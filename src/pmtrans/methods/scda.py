@@ -13,14 +13,13 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.jensen_shannon import pairwise_divergence
-from pmtrans.methods.method import Method, Moment, Sizes
+from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.gradient_reversal import reverse_gradient
-from pmtrans.methods.parts.warmup import GameOptions, game_progress
 from pmtrans.model import Model
 
 
-class SCDAOptions(GameOptions):
+class SCDAOptions(Options):
     """Switches of SCDA."""
 
     weight: float = Field(1.0, ge=0, description="weight of the pairwise divergence at the end of its linear ramp")
@@ -52,8 +51,7 @@ class SCDA(Method):
         divergence = pairwise_divergence(r_s, r_s, within, temperature) + pairwise_divergence(
             r_s, r_t, across, temperature
         )  # L_PDD = L_PDD(s,s) + L_PDD(s,t), Eq. 2
-        progress = game_progress(moment, self.options.warmup)
-        game = self.options.weight * progress * divergence + (progress > 0) * self.options.information * information
+        game = self.options.weight * moment.progress * divergence + self.options.information * information
         return {
             "loss": classification - game,
             "classification": classification.detach(),

@@ -1,7 +1,7 @@
 """SHOT (Liang, Hu, Feng: Do We Really Need to Access the Source Data?, ICML 2020), source-free.
 
-First a source model is trained with smoothed labels. Then no source image is looked at again: the classifier stays as
-it is, and the features descend on L = mean_i H(p_i) - H(mean_i p_i) + weight CE(pseudo labels). M target images.
+The start is a model trained on the source. No source image is looked at again: the classifier stays as it is, and the
+features descend on L = mean_i H(p_i) - H(mean_i p_i) + weight CE(pseudo labels). M target images.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from pmtrans.pseudo_labels import kmeans_pseudo_labels
 class SHOTOptions(Options):
     """Switches of SHOT."""
 
-    source_share: float = Field(0.4, gt=0, lt=1, description="share of the steps that train the source model")
     weight: float = Field(0.3, ge=0, description="weight of the cross entropy with pseudo labels")
     information: float = Field(1.0, ge=0, description="weight of information maximisation")
 
 
 class SHOT(Method):
-    """L_src in the first share of the steps, L_ent + L_div + weight L_CE afterwards.
+    """L_ent + L_div + weight L_CE: pseudo labels as the method sets out, and anew at each epoch.
 
     The weight-normalised classifier behind a bottleneck with batch normalisation is not used: transformer features go
     straight into the head.
@@ -38,6 +37,7 @@ class SHOT(Method):
     paper = "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for UDA, ICML 2020"
     year = 2020
     needs = "one pass of B; one pass over the target per epoch"
+    uses_source = False
 
     pseudo_labels_M: Tensor
 
@@ -46,25 +46,16 @@ class SHOT(Method):
         self.options = options
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
 
-    def first_step(self, moment: Moment) -> int:
-        """Where the source is left behind."""
-        return max(1, round(self.options.source_share * moment.steps))
-
     def before_step(self, moment: Moment, context: Context) -> None:
-        first = moment.step == self.first_step(moment)
-        if moment.step < self.first_step(moment) or not (first or moment.starts_epoch):
+        if not moment.starts_epoch:
             return
         target = context.target_pass()
         labels_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
-        if not first:
+        if moment.step > 0:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
-        if moment.step < self.first_step(moment):
-            logits_s = self.model(batch.source_images)
-            loss = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
-            return {"loss": loss, "classification": loss.detach()}
         # the source hypothesis gets no gradient, so the optimiser passes over it
         logits_t = through_frozen(self.model.head, self.model.backbone(batch.target_images))
         information = mutual_information(logits_t)

@@ -16,14 +16,13 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.precision import float32_losses
 from pmtrans.losses.tradeoff import ramp
-from pmtrans.methods.method import Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.entropy import entropy
 from pmtrans.methods.parts.frozen import through_frozen
-from pmtrans.methods.parts.warmup import GameOptions, game_progress
 from pmtrans.model import Model
 
 
-class SymNetsOptions(GameOptions):
+class SymNetsOptions(Options):
     """Switches of SymNets."""
 
 
@@ -94,7 +93,7 @@ class SymNets(Method):
         category = category_confusion(st_s, labels)
         confusion = domain_confusion(st_t) + symmetric_entropy(st_t)
         return {
-            "loss": task + domain + category + ramp(game_progress(moment, self.options.warmup)) * confusion,
+            "loss": task + domain + category + ramp(moment.progress) * confusion,
             "classification": task.detach(),
             "domain": domain.detach(),
             "category_confusion": category.detach(),

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from pmtrans.losses.tradeoff import ramp
 from pmtrans.methods.method import Moment
-from pmtrans.methods.parts.warmup import first_step, game_progress
 
 
 class _Reversal(torch.autograd.Function):
@@ -29,12 +28,10 @@ def reverse_gradient(values: Tensor, coefficient: float | Tensor = 1.0) -> Tenso
     return reversed_values
 
 
-def reversal_coefficient(moment: Moment, top: float = 1.0, ramp_steps: int | None = None, warmup: float = 0.0) -> float:
+def reversal_coefficient(moment: Moment, top: float = 1.0, ramp_steps: int | None = None) -> float:
     """top (2 / (1 + exp(-10 p)) - 1), from 0 at the first step to ``top``.
 
     p is the progress of the training; with ``ramp_steps`` it is step / ramp_steps, whatever the training's length
-    (10000 gives the exp(-i / 1000) of most published recipes). It is 0 during the share ``warmup`` of the steps.
+    (10000 gives the exp(-i / 1000) of most published recipes).
     """
-    if ramp_steps is None:
-        return top * ramp(game_progress(moment, warmup))
-    return top * ramp(max(0, moment.step - first_step(moment, warmup)) / ramp_steps)
+    return top * ramp(moment.progress if ramp_steps is None else moment.step / ramp_steps)
