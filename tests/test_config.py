@@ -49,7 +49,11 @@ def test_a_key_that_is_gone_gets_one_line_with_what_stands_for_it(
 ) -> None:
     recipe = tmp_path / "config.yaml"
     recipe.write_text(f"method: {{name: {name}, {key}: 0.2}}\n")
-    for given in ((recipe, []), (None, [f"method.name={name}", f"method.{key}=0.2"])):
+    both: list[tuple[Path | None, list[str]]] = [
+        (recipe, []),
+        (None, [f"method.name={name}", f"method.{key}=0.2"]),
+    ]
+    for given in both:
         with pytest.raises(
             ConfigError, match=rf"^Key 'method\.{key}' is gone: runs have a source stage now \("
         ) as caught:
