@@ -26,7 +26,7 @@ from pmtrans.methods import Sizes
 from pmtrans.methods.dann import DANN, DANNOptions
 from pmtrans.methods.mcd import MCD, MCDOptions
 from pmtrans.methods.method import Method, Moment
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient
+from pmtrans.methods.parts.adversary import reversal_coefficient
 from pmtrans.methods.symnets import domain_confusion, domain_loss, symmetric_entropy
 from pmtrans.model import Model
 from pmtrans.selection.evidence import Evidence

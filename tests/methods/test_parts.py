@@ -9,9 +9,8 @@ from scipy.special import entr, expit, softmax
 
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.method import Moment
-from pmtrans.methods.parts.discriminator import Discriminator
+from pmtrans.methods.parts.adversary import Discriminator, reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.entropy import entropy, entropy_of_mean, entropy_weights, mutual_information
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 
 
 def test_reversal_is_the_identity_and_its_gradient_is_the_negated_finite_difference() -> None:

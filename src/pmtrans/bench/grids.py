@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from pmtrans.bench.measures import OWN_MEASURES, TIME, Cell, Measure, paper_measure, runs_measure
 from pmtrans.bench.paper import numbers
-from pmtrans.bench.results import Result, results_csv
+from pmtrans.bench.results import OWN_MEASURES, TIME, Cell, Measure, Result, paper_measure, results_csv, runs_measure
 
 __all__ = ["Cell", "Grid", "Line", "Result", "results_csv", "tables"]
 

@@ -1,6 +1,6 @@
 """The settings of a run as one typed tree, from a YAML recipe, then flags, then ``section.key=value`` overrides."""
 
-from pmtrans.config.flags import settings_from_flags
+from pmtrans.config.load import settings_from_flags
 from pmtrans.config.recipes import packaged_recipes, read_recipe
 from pmtrans.config.sections import BackboneConfig, Config, DataConfig, SelectionConfig, TrainConfig
 

@@ -1,11 +1,13 @@
 """Read settings from a recipe, flags and overrides into a tree, and validate a tree as a typed section.
 
-An error names the full key; for an unknown key it suggests the nearest known one.
+A flag of the command line, or an argument of the Python API, is short for a setting (``FLAGS``). An error names the
+full key; for an unknown key it suggests the nearest known one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,3 +74,21 @@ def _keys(model: type[BaseModel], prefix: str) -> list[str]:
         else:
             keys.append(prefix + name)
     return keys
+
+
+FLAGS = {
+    "source": "data.source",
+    "target": "data.target",
+    "root": "data.root",
+    "cache": "data.cache",
+    "backbone": "backbone.name",
+    "weights": "backbone.weights",
+    "method": "method.name",
+    "seed": "seed",
+    "baseline": "train.baseline",
+}
+
+
+def settings_from_flags(**flags: Any) -> dict[str, Any]:
+    """Values by dotted key, ``None`` where a flag was not given; paths as strings."""
+    return {FLAGS[name]: fspath(value) if isinstance(value, PathLike) else value for name, value in flags.items()}

@@ -19,9 +19,8 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.dann import DANNOptions
 from pmtrans.methods.method import Method, Moment, Player, Sizes
-from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
+from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.entropy import entropy_weights
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.model import Model
 
 

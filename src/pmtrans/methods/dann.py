@@ -13,8 +13,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes
-from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
 from pmtrans.model import Model
 
 

@@ -19,8 +19,7 @@ from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.mcd import three_steps
 from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
 from pmtrans.model import Model
 
 

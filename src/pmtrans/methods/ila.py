@@ -19,10 +19,9 @@ from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
 from pmtrans.methods.cdan import CDANOptions, OuterProduct, RandomSketch
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes
+from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.class_runs import paired_runs
-from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
 from pmtrans.methods.parts.entropy import entropy_weights
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
 from pmtrans.model import Model
 
 

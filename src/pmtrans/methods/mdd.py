@@ -15,7 +15,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import reversal_coefficient, reverse_gradient
 from pmtrans.model import Model
 
 

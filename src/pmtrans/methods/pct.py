@@ -14,7 +14,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.prototype_transport import prototype_posterior, prototype_transport_loss
 from pmtrans.methods.method import Method, Moment, Options, Sizes
-from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
+from pmtrans.methods.parts.heads import last_linear, through_last_layer
 from pmtrans.model import Model
 
 

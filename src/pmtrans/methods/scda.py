@@ -14,8 +14,8 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.jensen_shannon import pairwise_divergence
 from pmtrans.methods.method import Method, Moment, Options, Sizes
+from pmtrans.methods.parts.adversary import reverse_gradient
 from pmtrans.methods.parts.entropy import mutual_information
-from pmtrans.methods.parts.gradient_reversal import reverse_gradient
 from pmtrans.model import Model
 
 

@@ -14,7 +14,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.methods.method import Context, Method, Moment, Options, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
-from pmtrans.methods.parts.frozen import through_frozen
+from pmtrans.methods.parts.heads import through_frozen
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 

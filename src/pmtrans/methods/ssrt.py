@@ -17,8 +17,7 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.self_refinement import self_refinement_loss
 from pmtrans.methods.method import Context, LabelSmoothing, Method, Moment, Options, Player, Sizes
-from pmtrans.methods.parts.discriminator import Discriminator, discriminator_player
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.safe_training import SMALLEST_PART, SafeTraining
 from pmtrans.model import Model
 from pmtrans.processes.rows import all_rows, own_rows

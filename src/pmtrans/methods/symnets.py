@@ -18,7 +18,7 @@ from pmtrans.losses.precision import float32_losses
 from pmtrans.losses.tradeoff import ramp
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.entropy import entropy
-from pmtrans.methods.parts.frozen import through_frozen
+from pmtrans.methods.parts.heads import through_frozen
 from pmtrans.model import Model
 
 

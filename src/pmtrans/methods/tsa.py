@@ -15,7 +15,7 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
-from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
+from pmtrans.methods.parts.heads import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import FeatureBank

@@ -11,8 +11,7 @@ from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.information_maximisation import information_maximisation_loss
 from pmtrans.methods.method import LabelSmoothing, Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.discriminator import Discriminator
-from pmtrans.methods.parts.gradient_reversal import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import Discriminator, reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.transferability import encode_by_transferability, head_width
 from pmtrans.model import Model
 

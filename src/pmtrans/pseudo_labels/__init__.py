@@ -1,7 +1,6 @@
 """Pseudo labels of the target: k-means over the whole domain, or a vote of nearest neighbours."""
 
 from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
-from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels
-from pmtrans.pseudo_labels.spherical_kmeans import spherical_kmeans
+from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels, spherical_kmeans
 
 __all__ = ["FeatureBank", "NeighbourBank", "kmeans_pseudo_labels", "spherical_kmeans"]

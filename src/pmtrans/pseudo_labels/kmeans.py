@@ -1,12 +1,25 @@
-"""Pseudo labels of the whole target by two rounds of cosine k-means (Liang et al., SHOT, ICML 2020)."""
+"""Pseudo labels of the whole target by k-means.
+
+Two rounds of cosine k-means from the classifier's predictions (Liang et al., SHOT, ICML 2020), or spherical k-means
+from given centres (Kang et al., CAN, CVPR 2019, Section 3.4).
+
+600,000 features of width 1024 take 2.5 GB, so they are never copied, not even to normalise them: the factor 1 / length
+goes into the weights of a sum, and the nearest centroid does not depend on it. All works a chunk of rows at a time.
+
+Shapes: C rows of a chunk, M images, K classes, F feature width.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pmtrans.pseudo_labels.chunks import CHUNK, Weights, nearest, one_hot, squared_lengths, weighted_sums
+CHUNK = 8192  # rows; larger chunks are not faster, and these take 34 MB at width 1024
+
+Weights = Callable[[slice], Tensor]
 
 
 @torch.no_grad()
@@ -43,3 +56,68 @@ def _round(features_MF: Tensor, weights_CK: Weights, classes: int, chunk: int) -
     centroids_KF = F.normalize(torch.cat([sums_KF, appended_K[:, None]], 1), dim=1)
     offset_K = centroids_KF[:, -1].masked_fill(appended_K == 0, -torch.inf)  # empty class: never assigned
     return nearest(features_MF, centroids_KF[:, :-1], offset_K, chunk)
+
+
+@torch.no_grad()
+def spherical_kmeans(
+    features_MF: Tensor, centres_KF: Tensor, rounds: int = 50, chunk: int = CHUNK
+) -> tuple[Tensor, Tensor]:
+    """Labels_M and distances_M to the assigned centre, (1 - cos) / 2 in [0, 1]; stops when no label changes.
+
+    A cluster that loses all its images keeps its last centre; a centre of zeros is an absent class.
+    """
+    classes = len(centres_KF)
+    scale_M = squared_lengths(features_MF, chunk).clamp_min(1e-24).rsqrt()
+    centres_KF = F.normalize(centres_KF.float(), dim=1)
+    absent_K = centres_KF.abs().sum(1) == 0
+    offset_K = centres_KF.new_zeros(classes).masked_fill(absent_K, -torch.inf)
+    labels_M = torch.full((len(features_MF),), -1, device=features_MF.device)
+
+    def members(piece: slice) -> Tensor:
+        return one_hot(labels_M[piece], scale_M[piece], classes)
+
+    for _ in range(rounds):
+        assigned_M = nearest(features_MF, centres_KF, offset_K, chunk)
+        if torch.equal(assigned_M, labels_M):
+            break
+        labels_M = assigned_M
+        moved_KF = F.normalize(weighted_sums(features_MF, members, classes, chunk), dim=1)
+        counts_K = torch.bincount(labels_M, minlength=classes)
+        centres_KF = torch.where((counts_K > 0)[:, None], moved_KF, centres_KF)
+    pieces = slices(len(features_MF), chunk)
+    own_M = torch.cat([(features_MF[piece].float() * centres_KF[labels_M[piece]]).sum(1) for piece in pieces])
+    return labels_M, (1 - own_M * scale_M) / 2
+
+
+def slices(rows: int, chunk: int) -> list[slice]:
+    """Cut ``rows`` rows into consecutive chunks."""
+    return [slice(start, min(start + chunk, rows)) for start in range(0, rows, chunk)]
+
+
+def weighted_sums(features_MF: Tensor, weights_CK: Weights, classes: int, chunk: int) -> Tensor:
+    """Weighted sums_KF of the features; ``weights_CK(piece)`` returns the weights of the rows of a chunk.
+
+    Matrix products instead of scatter-add: deterministic on every device.
+    """
+    sums_KF = torch.zeros(classes, features_MF.shape[1], device=features_MF.device)
+    for piece in slices(len(features_MF), chunk):
+        sums_KF.addmm_(weights_CK(piece).T, features_MF[piece].float())
+    return sums_KF
+
+
+def nearest(features_MF: Tensor, centroids_KF: Tensor, offset_K: Tensor, chunk: int) -> Tensor:
+    """For each row, the class with the largest dot product plus offset."""
+    labels_M = torch.empty(len(features_MF), dtype=torch.long, device=features_MF.device)
+    for piece in slices(len(features_MF), chunk):
+        labels_M[piece] = torch.addmm(offset_K, features_MF[piece].float(), centroids_KF.T).argmax(1)
+    return labels_M
+
+
+def one_hot(labels_C: Tensor, value_C: Tensor, classes: int) -> Tensor:
+    """Rows with ``value`` at the label and 0 elsewhere."""
+    return value_C.new_zeros(len(labels_C), classes).scatter_(1, labels_C[:, None], value_C[:, None])
+
+
+def squared_lengths(features_MF: Tensor, chunk: int) -> Tensor:
+    """Squared L2 norm of each row, without a squared copy of all rows."""
+    return torch.cat([features_MF[piece].float().square().sum(1) for piece in slices(len(features_MF), chunk)])

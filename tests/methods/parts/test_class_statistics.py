@@ -7,7 +7,7 @@ import torch
 
 from pmtrans.backbones.head import HeadKind, create_head
 from pmtrans.methods.parts.class_runs import ClassPools, paired_runs
-from pmtrans.methods.parts.last_layer import last_linear, through_last_layer
+from pmtrans.methods.parts.heads import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes, class_means
 from pmtrans.pseudo_labels import FeatureBank
 

@@ -1,8 +1,9 @@
-"""A head seen as its last linear layer, whose rows are one direction per class, and what lies around it."""
+"""Ways through a head: by its last linear layer, whose rows are one direction per class, or with frozen weights."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.func import functional_call
 
 
 def last_linear(head: nn.Module) -> nn.Linear:
@@ -19,3 +20,10 @@ def through_last_layer(head: nn.Module, features_BF: Tensor) -> tuple[Tensor, Te
             entered = features_BF
         features_BF = layer(features_BF)
     return entered, features_BF
+
+
+def through_frozen(module: nn.Module, inputs: Tensor) -> Tensor:
+    """``module(inputs)`` with gradients for the inputs only: for a loss that one player alone moves on."""
+    weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    outputs: Tensor = functional_call(module, weights, (inputs,))
+    return outputs

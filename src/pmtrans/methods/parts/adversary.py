@@ -1,0 +1,63 @@
+"""The domain adversary: a discriminator that tells source from target, and the gradient that is reversed for it.
+
+(Ganin and Lempitsky, Unsupervised Domain Adaptation by Backpropagation, ICML 2015.)
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pmtrans.losses.tradeoff import ramp
+from pmtrans.methods.method import Moment, Player, named
+
+
+class Discriminator(nn.Module):
+    """inputs -> hidden -> ... -> 1 with ReLU and dropout; ``layers`` linear layers in all. Gives logits, source = 1."""
+
+    def __init__(self, inputs: int, hidden: int = 1024, layers: int = 3, dropout: float = 0.5) -> None:
+        super().__init__()
+        widths = [inputs, *[hidden] * (layers - 1)]
+        inner: list[nn.Module] = []
+        for width, following in pairwise(widths):
+            inner += [nn.Linear(width, following), nn.ReLU(), nn.Dropout(dropout)]
+        self.layers = nn.Sequential(*inner, nn.Linear(widths[-1], 1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of whatever shape precedes the last axis: B x inputs gives B, B x N x inputs gives B x N."""
+        logits: Tensor = self.layers(inputs).squeeze(-1)
+        return logits
+
+
+def discriminator_player(discriminator: nn.Module, head_ratio: float) -> Player:
+    """D as a player, under the name that it has in every method."""
+    return Player("discriminator", named(discriminator, "discriminator"), ratio=head_ratio)
+
+
+class _Reversal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, coefficient: float | Tensor) -> Tensor:
+        ctx.coefficient = coefficient
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return -ctx.coefficient * gradients[0], None
+
+
+def reverse_gradient(values: Tensor, coefficient: float | Tensor = 1.0) -> Tensor:
+    """The identity R(x) = x whose derivative is -coefficient: what lies before it ascends on what comes after."""
+    reversed_values: Tensor = _Reversal.apply(values, coefficient)
+    return reversed_values
+
+
+def reversal_coefficient(moment: Moment, top: float = 1.0, ramp_steps: int | None = None) -> float:
+    """top (2 / (1 + exp(-10 p)) - 1), from 0 at the first step to ``top``.
+
+    p is the progress of the training; with ``ramp_steps`` it is step / ramp_steps, whatever the training's length
+    (10000 gives the exp(-i / 1000) of most published recipes).
+    """
+    return top * ramp(moment.progress if ramp_steps is None else moment.step / ramp_steps)
