@@ -71,7 +71,10 @@ def _result(job: Job, summary: Summary) -> Result:
         last = oracle = None  # the weights of these models are not kept
     seconds = read_json(RunFolder(job.folder).finished)["seconds"]  # without the baseline, which has its own row
     backbone = job.config.backbone.name
-    return Result(job.suite, job.task, job.method, backbone, job.seed, selected, last, oracle, per_class, seconds)
+    return Result(
+        job.suite, job.task, job.method, backbone, job.seed, selected, last, oracle, per_class, seconds,
+        summary.probe, summary.source_only,
+    )  # fmt: skip
 
 
 def _measure(job: Job) -> tuple[float, float]:

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from pmtrans.bench.paper import numbers
-from pmtrans.bench.results import OWN_MEASURES, TIME, Cell, Measure, Result, paper_measure, results_csv, runs_measure
+from pmtrans.bench.results import (
+    OWN_MEASURES,
+    TIME,
+    Cell,
+    Measure,
+    Result,
+    paper_measure,
+    percent,
+    results_csv,
+    runs_measure,
+)
 
 __all__ = ["Cell", "Grid", "Line", "Result", "results_csv", "tables"]
 
@@ -82,6 +92,10 @@ def _measures(
     measures: dict[Labels, Measure] = {}
     errata: dict[Labels, str] = {}
     for backbone, methods in groups.items():
+        every = [run for runs in methods.values() for run in runs]
+        measures["linear probe", backbone, "accuracy"] = runs_measure(every, lambda run: percent(run.probe))
+        if "source_only" not in methods:  # else it has its own lines
+            measures["source stage", backbone, "accuracy"] = runs_measure(every, lambda run: percent(run.source_only))
         for method, runs in methods.items():
             for name, read in OWN_MEASURES.items():
                 measures[method, backbone, name] = runs_measure(runs, read)

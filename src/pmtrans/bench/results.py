@@ -30,6 +30,8 @@ class Result:
     oracle: float | None  # of the best checkpoint by target labels: never used to choose
     per_class_mean: float | None
     seconds: float | None
+    probe: float | None = None  # of the linear probe that the run began with
+    source_only: float | None = None  # of its source stage
 
 
 def results_csv(results: Sequence[Result]) -> str:
@@ -54,10 +56,10 @@ Measure = Callable[[Sequence[str]], Cell | None]
 
 TIME = "time (min)"
 OWN_MEASURES: Mapping[str, Callable[[Result], float | None]] = {
-    "label-free": lambda result: _percent(result.selected),
-    "last": lambda result: _percent(result.last),
-    "oracle": lambda result: _percent(result.oracle),
-    "per-class mean": lambda result: _percent(result.per_class_mean),
+    "label-free": lambda result: percent(result.selected),
+    "last": lambda result: percent(result.last),
+    "oracle": lambda result: percent(result.oracle),
+    "per-class mean": lambda result: percent(result.per_class_mean),
     TIME: lambda result: None if result.seconds is None else result.seconds / 60,
 }
 
@@ -103,5 +105,5 @@ def paper_measure(row: PaperRow, benchmark: Table) -> Measure:
     return measure
 
 
-def _percent(fraction: float | None) -> float | None:
+def percent(fraction: float | None) -> float | None:
     return None if fraction is None else 100 * fraction
