@@ -216,18 +216,6 @@ def test_from_an_unfinished_run_or_no_run_is_one_line(configure: Callable[..., C
         run(configure(**STAGED), tmp_path / "run2", start_from=tmp_path / "nothing")
 
 
-def test_a_model_that_is_not_ahead_is_not_shipped_but_kept(configure: Callable[..., Config], tmp_path: Path) -> None:
-    ruined = configure(**STAGED, train__clip=0.0, method__alpha="fixed", method__alpha_value=1e4)
-    summary = run(ruined, tmp_path / "run")
-    if summary.shipped == "adapted":
-        pytest.fail(f"a ruined model was shipped: {summary.verdict_reason}")
-    stage = {"probe": "probe", "source_only": "baseline"}[summary.shipped]
-    assert weights_bytes(tmp_path / "run") == weights_bytes(tmp_path / "run" / stage)
-    kept = (tmp_path / "run" / "adapted" / "model.safetensors").read_bytes()
-    assert kept != weights_bytes(tmp_path / "run")
-    assert "is not ahead of it" in summary.shipped_reason
-
-
 def test_the_adapted_model_is_shipped_all_the_same_where_a_user_wants_it(
     configure: Callable[..., Config], tmp_path: Path
 ) -> None:
