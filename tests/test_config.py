@@ -49,11 +49,10 @@ def test_a_key_that_is_gone_gets_one_line_with_what_stands_for_it(
 ) -> None:
     recipe = tmp_path / "config.yaml"
     recipe.write_text(f"method: {{name: {name}, {key}: 0.2}}\n")
-    for given in ((recipe, []), (None, [f"method.name={name}", f"method.{key}=0.2"])):
-        with pytest.raises(
-            ConfigError, match=rf"^Key 'method\.{key}' is gone: runs have a source stage now \("
-        ) as caught:
-            load_config(*given)
+    command: list[str] = [f"method.name={name}", f"method.{key}=0.2"]
+    for path, overrides in ((recipe, ()), (None, command)):
+        with pytest.raises(ConfigError, match=f"^Key 'method.{key}' is gone: runs have a source stage now") as caught:
+            load_config(path, overrides)
         assert instead in str(caught.value)
         assert "\n" not in str(caught.value)
 
