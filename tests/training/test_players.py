@@ -41,9 +41,21 @@ def test_schedules_are_functions_of_the_step() -> None:
     assert warm == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
 
 
+@pytest.mark.parametrize(
+    ("steps", "expected"), [(1, 0), (10, 0), (19, 0), (20, 1), (29, 1), (30, 2), (100, 5), (109, 5), (110, 6)]
+)
+def test_a_twentieth_of_the_steps_warms_up_unless_there_are_few(steps: int, expected: int) -> None:
+    factors = [learning_rate_factor("constant", step, steps, None) for step in range(steps)]
+    assert factors == [(step + 1) / (expected + 1) if step < expected else 1.0 for step in range(steps)]
+    assert [learning_rate_factor("inverse", step, steps, 0) for step in (0, steps)] == [1, (1 + steps / 1000) ** -0.75]
+    rates = [set_learning_rates([{"player": "f", "base_rate": 2.0}], TrainConfig(schedule="constant"), 0, steps)]
+    assert rates == [{"learning_rate.f": 2.0 / (expected + 1)}]
+
+
 def test_a_rate_of_its_own_follows_the_same_curve(tiny: Callable[..., Model]) -> None:
     method = PMTrans(tiny(), PMTransOptions(), Sizes(3, 12, 9))
     groups = create_optimiser(method, TrainConfig(learning_rate=1e-4)).param_groups
-    rates = set_learning_rates(groups, TrainConfig(learning_rate=1e-4, schedule="cosine"), 50, 100)
+    config = TrainConfig(learning_rate=1e-4, schedule="cosine", warmup_steps=0)
+    rates = set_learning_rates(groups, config, 50, 100)
     assert rates["learning_rate.feature_extractor"] == pytest.approx(5e-5)
     assert rates["learning_rate.patchmix"] == pytest.approx(1.5e-3)

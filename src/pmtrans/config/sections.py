@@ -69,7 +69,9 @@ class TrainConfig(SettingsSection):
     schedule: Literal["cosine", "inverse", "constant"] = Field(
         "cosine", description="learning rate after warm-up; inverse: (1 + 0.001 i)^-0.75 at step i"
     )
-    warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
+    warmup_steps: int | None = Field(
+        None, ge=0, description="steps of linear learning-rate warm-up; null: 5 % of the steps, none below 20 steps"
+    )
     clip: float = Field(5.0, ge=0, description="largest gradient norm of the descending players; 0: off")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="number format; auto: bf16 on GPUs that have it"

@@ -75,8 +75,13 @@ def freeze_others(groups: list[dict[str, Any]], movers: tuple[str, ...] | None) 
                 parameter.grad = None
 
 
-def learning_rate_factor(schedule: str, step: int, steps: int, warmup_steps: int) -> float:
-    """What the base rate is multiplied with. ``inverse``: (1 + 0.001 i)^-0.75; ``cosine``: down to 0."""
+def learning_rate_factor(schedule: str, step: int, steps: int, warmup_steps: int | None) -> float:
+    """What the base rate is multiplied with. ``inverse``: (1 + 0.001 i)^-0.75; ``cosine``: down to 0.
+
+    ``warmup_steps`` None: 5 % of the steps, half a step rounded up; none in a training of less than 20 steps.
+    """
+    if warmup_steps is None:
+        warmup_steps = (steps + 10) // 20 if steps >= 20 else 0
     if step < warmup_steps:
         return (step + 1) / (warmup_steps + 1)
     if schedule == "inverse":
