@@ -4,11 +4,14 @@ import math
 from collections.abc import Callable
 
 import pytest
+import torch
 
+from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.methods import Sizes
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
+from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
 from pmtrans.model import Model
 from pmtrans.training.players import create_optimiser, learning_rate_factor, set_learning_rates
 
@@ -26,8 +29,43 @@ def test_each_player_has_its_rate_its_direction_and_its_decay(tiny: Callable[...
     for group in groups:
         decays = group["player"] in ("feature_extractor", "classifier")
         for parameter in group["params"]:
-            assert group["weight_decay"] == (0.05 if decays and parameter.ndim > 1 else 0)
+            special = parameter is method.model.backbone.trunk.cls_token or parameter.shape == (1, 5, 32)  # positions
+            assert group["weight_decay"] == (0.05 if decays and parameter.ndim > 1 and not special else 0)
     assert sum(len(group["params"]) for group in groups) == len(list(method.parameters()))
+
+
+WITHOUT_DECAY = {
+    "vit": {"trunk.cls_token", "trunk.pos_embed"},
+    "distilled": {"trunk.cls_token", "trunk.dist_token", "trunk.pos_embed"},
+    "registers": {"trunk.cls_token", "trunk.reg_token", "trunk.pos_embed"},
+    "rotary": {"trunk.cls_token", "trunk.reg_token"},
+    "swin": {f"trunk.layers.{stage}.blocks.0.attn.relative_position_bias_table" for stage in (0, 1)},
+}
+
+
+@pytest.mark.parametrize("family", WITHOUT_DECAY)
+def test_positions_and_tokens_do_not_decay(family: str, tiny: Callable[..., Model]) -> None:
+    """One step of AdamW along no gradient is the decay alone: w (1 - rate decay)."""
+    model = tiny(family)
+    assert model.backbone.names_without_decay() == WITHOUT_DECAY[family]
+    method = SourceOnly(model, SourceOnlyOptions(), Sizes(3, 12, 9))
+    config = TrainConfig(learning_rate=0.1, head_ratio=10, weight_decay=0.5)
+    optimiser = create_optimiser(method, config)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    for name, parameter in model.named_parameters():
+        still = parameter.ndim == 1 or name.removeprefix("backbone.") in WITHOUT_DECAY[family]
+        kept = 1.0 if still else 1 - (1.0 if name.startswith("head") else 0.1) * 0.5
+        assert torch.allclose(parameter, kept * before[name], atol=0), name
+
+
+def test_a_module_that_timm_names_stands_for_its_parameters() -> None:
+    options = {"embed_dim": 16, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}
+    names = create_backbone("swinv2_tiny_window8_256", "none", 32, options).names_without_decay()
+    within = ("cpb_mlp.0.weight", "cpb_mlp.0.bias", "cpb_mlp.2.weight")
+    assert names == {f"trunk.layers.{stage}.blocks.0.attn.{name}" for stage in (0, 1) for name in within}
 
 
 def test_schedules_are_functions_of_the_step() -> None:

@@ -64,7 +64,7 @@ class TrainConfig(SettingsSection):
     learning_rate: float = Field(5e-5, gt=0, description="learning rate of the backbone")
     head_ratio: float = Field(10.0, gt=0, description="learning rate of new layers / learning_rate")
     weight_decay: float = Field(
-        0.05, ge=0, description="of AdamW; 1-D parameters and the players' scalars do not decay"
+        0.05, ge=0, description="of AdamW; not of 1-D parameters, positions, tokens and the players' scalars"
     )
     schedule: Literal["cosine", "inverse", "constant"] = Field(
         "cosine", description="learning rate after warm-up; inverse: (1 + 0.001 i)^-0.75 at step i"

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pmtrans.backbones.backbone import backbones_in
 from pmtrans.config import TrainConfig
 from pmtrans.methods.method import Method, Player, check_players
 from pmtrans.processes.sharding import by_sharding
@@ -23,15 +24,16 @@ def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
     """
     players = method.players(config.head_ratio)
     check_players(players, method)
-    groups = [group for player in players for group in _groups(player, config)]
+    undecayed = {b.get_parameter(name) for b in backbones_in(method) for name in b.names_without_decay()}
+    groups = [group for player in players for group in _groups(player, config, undecayed)]
     return torch.optim.AdamW(groups, betas=(0.9, 0.999), fused=True)
 
 
-def _groups(player: Player, config: TrainConfig) -> list[dict[str, Any]]:
+def _groups(player: Player, config: TrainConfig, undecayed: set[nn.Parameter]) -> list[dict[str, Any]]:
     rate = player.learning_rate if player.learning_rate is not None else config.learning_rate * player.ratio
     names = {parameter: name for name, parameter in player.parameters}
-    matrices = [p for p in names if player.decays and p.ndim > 1]
-    others = [p for p in names if not (player.decays and p.ndim > 1)]
+    matrices = [p for p in names if player.decays and p.ndim > 1 and p not in undecayed]
+    others = [p for p in names if not (player.decays and p.ndim > 1 and p not in undecayed)]
     return [
         {
             "player": player.name,
