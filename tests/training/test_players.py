@@ -9,6 +9,7 @@ import torch
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.methods import Sizes
+from pmtrans.methods.fixbi import FixBi, FixBiOptions
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
@@ -97,3 +98,36 @@ def test_a_rate_of_its_own_follows_the_same_curve(tiny: Callable[..., Model]) ->
     rates = set_learning_rates(groups, config, 50, 100)
     assert rates["learning_rate.feature_extractor"] == pytest.approx(5e-5)
     assert rates["learning_rate.patchmix"] == pytest.approx(1.5e-3)
+
+
+def test_lower_layers_learn_more_slowly(tiny: Callable[..., Model]) -> None:
+    """The rates of the players' first steps of AdamW: without decay a step is rate x sign(gradient)."""
+    method = FixBi(tiny(), FixBiOptions(), Sizes(3, 12, 9))
+    config = TrainConfig(learning_rate=0.1, head_ratio=2, weight_decay=0, layer_decay=0.5, warmup_steps=0)
+    optimiser = create_optimiser(method, config)
+    logged = set_learning_rates(optimiser.param_groups, config, 0, 100)
+    assert logged["learning_rate.feature_extractor"] == logged["learning_rate.source_feature_extractor"] == 0.1
+    before = {name: parameter.detach().clone() for name, parameter in method.named_parameters()}
+    for parameter in method.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimiser.step()
+    expected = {
+        "stem.": 0.0125,
+        "trunk.": 0.0125,
+        "trunk.blocks.0.": 0.025,
+        "trunk.blocks.1.": 0.05,
+        "trunk.norm.": 0.1,
+    }
+    for name, parameter in method.named_parameters():
+        rate = 0.2 if "head" in name or name == "temperatures" else 0.1
+        for start, slower in expected.items():
+            rate = slower if name.startswith(f"model.backbone.{start}") else rate
+        assert torch.allclose(before[name] - parameter, torch.full_like(parameter, rate), atol=1e-6), name
+
+
+def test_one_rate_for_all_layers_needs_no_more_groups(tiny: Callable[..., Model]) -> None:
+    method = SourceOnly(tiny(), SourceOnlyOptions(), Sizes(3, 12, 9))
+    groups = create_optimiser(method, TrainConfig()).param_groups
+    found = [(group["player"], group["weight_decay"], group["lr"]) for group in groups]
+    rates = {"feature_extractor": 5e-5, "classifier": 5e-4}
+    assert found == [(name, decay, pytest.approx(rate)) for name, rate in rates.items() for decay in (0.05, 0.0)]

@@ -62,6 +62,9 @@ class TrainConfig(SettingsSection):
     checkpoint_activations: bool = Field(False, description="recompute each block in backward: less memory, more time")
     compile: bool = Field(False, description="torch.compile the forward pass; needs a C++ compiler")
     learning_rate: float = Field(5e-5, gt=0, description="learning rate of the backbone")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="a block's learning rate / that of the block after it; 1: all learn at one rate"
+    )
     head_ratio: float = Field(10.0, gt=0, description="learning rate of new layers / learning_rate")
     weight_decay: float = Field(
         0.05, ge=0, description="of AdamW; not of 1-D parameters, positions, tokens and the players' scalars"
