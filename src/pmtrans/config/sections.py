@@ -32,6 +32,10 @@ class DataConfig(SettingsSection):
     )
     flip: bool = Field(True, description="mirror training images at random (off for digits, letters, signs)")
     random_erasing: float = Field(0.0, ge=0, le=1, description="probability of erasing a random box")
+    balance: Literal["none", "classes"] = Field(
+        "none",
+        description="classes: every class as often as any other in source batches; not for methods that choose pairs",
+    )
     workers: int = Field(2, ge=0, description="loader processes; results do not depend on it")
     cache: str | None = Field(None, description="folder for a cache of resized images; results do not depend on it")
     on_bad_image: Literal["error", "skip"] = Field("error", description="unreadable files: stop with an error, or skip")
@@ -62,6 +66,9 @@ class TrainConfig(SettingsSection):
     checkpoint_activations: bool = Field(False, description="recompute each block in backward: less memory, more time")
     compile: bool = Field(False, description="torch.compile the forward pass; needs a C++ compiler")
     learning_rate: float = Field(5e-5, gt=0, description="learning rate of the backbone")
+    freeze_blocks: int = Field(
+        0, ge=0, description="blocks that keep their pretrained weights, from the first on, with embedding and tokens"
+    )
     layer_decay: float = Field(
         1.0, gt=0, le=1, description="a block's learning rate / that of the block after it; 1: all learn at one rate"
     )

@@ -11,6 +11,7 @@ import timm.data
 import torch
 
 from pmtrans.backbones.create import create_backbone
+from pmtrans.backbones.frozen import freeze_blocks
 from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.domain import Domain, LabelledDomain, sample_domain
@@ -21,6 +22,7 @@ from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel
+from pmtrans.training.players import fix_betas
 
 
 def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task, TrainedModel]:
@@ -32,8 +34,10 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     entry = METHODS[config.method["name"]]
     options = entry.options.model_validate(switches)
     model = Model(backbone, len(data.source.classes), switches.get("head", "linear"))
+    freeze_blocks(backbone, config.train.freeze_blocks)
     sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
     method = entry.create(model, options, sizes)
+    fix_betas(method, config.train.freeze_blocks, reporter)
     timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
     preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)
     batch_size = min(config.train.batch_size, len(data.source), len(data.target.domain))

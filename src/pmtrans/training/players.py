@@ -15,7 +15,9 @@ from pmtrans.backbones.backbone import Backbone, backbones_in
 from pmtrans.backbones.blocks import layer_of, transformer_blocks
 from pmtrans.config import TrainConfig
 from pmtrans.methods.method import Method, Player, check_players
+from pmtrans.mixing import LearnableBeta
 from pmtrans.processes.sharding import by_sharding
+from pmtrans.progress import Reporter
 
 
 def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
@@ -78,6 +80,18 @@ def set_learning_rates(groups: list[dict[str, Any]], config: TrainConfig, step: 
         name = f"learning_rate.{group['player']}"
         rates[name] = max(rates.get(name, 0.0), group["lr"])
     return rates
+
+
+def fix_betas(method: Method, frozen_blocks: int, reporter: Reporter) -> None:
+    """Fix the learnable Beta of a mixing whose images pass frozen blocks.
+
+    Through these it gets no gradient, and what is left, through the label weights, is not that of the objective.
+    """
+    betas = [part for part in method.modules() if isinstance(part, LearnableBeta) and part.raw.requires_grad]
+    if frozen_blocks and betas:
+        for beta in betas:
+            beta.requires_grad_(False)
+        reporter.warn(f"train.freeze_blocks={frozen_blocks}: no gradient passes frozen blocks, so the Beta is fixed")
 
 
 def descending(groups: list[dict[str, Any]]) -> list[nn.Parameter]:
