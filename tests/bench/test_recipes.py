@@ -27,6 +27,7 @@ def test_a_recipe_has_the_hyper_parameters_of_the_paper(benchmark: str, family: 
     assert train["epochs"] == EPOCHS[family]
     assert train["batch_size"] == 32
     assert train["weight_decay"] == 0.05
+    assert train["warmup_steps"] == 0
     assert train["learning_rate"] == (1e-6 if benchmark == "visda-2017" else 5e-6)
     assert train["learning_rate"] * train["head_ratio"] == pytest.approx(1e-5)
 

@@ -10,7 +10,15 @@ from pmtrans.data.domain import Domain, LabelledDomain, sample_domain, split_hol
 from pmtrans.data.loader import pair_batches
 from pmtrans.data.reading.order import label_free_order
 from pmtrans.data.reading.read import read_source, read_target
-from pmtrans.data.sampling import ChosenPairs, PairSampler, Stream, random_seed, steps_per_epoch
+from pmtrans.data.sampling import (
+    ChosenPairs,
+    ClassBalancedStream,
+    PairSampler,
+    Share,
+    Stream,
+    random_seed,
+    steps_per_epoch,
+)
 from pmtrans.data.transforms import Preprocessing, training_transform
 
 PREPROCESSING = Preprocessing(24, 28, "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -30,6 +38,44 @@ def test_a_sampler_that_starts_later_continues_where_the_first_would_be() -> Non
     whole = list(PairSampler(streams, 3, 0, 9))
     assert list(PairSampler(streams, 3, 4, 9)) == whole[4:]
     assert all([draw.domain for draw in batch] == ["source"] * 3 + ["target"] * 3 for batch in whole)
+
+
+LABELS = (2, 0, 0, 2, 0, 1, 0, 2, 0, 0)  # six, one and three images of a class
+
+
+def test_a_balanced_stream_has_every_class_once_in_each_round_in_another_order() -> None:
+    stream = ClassBalancedStream(3, "source", LABELS)
+    draws = [stream.at(position) for position in range(3 * 36)]
+    rounds = [[LABELS[draw.index] for draw in draws[start : start + 3]] for start in range(0, len(draws), 3)]
+    assert all(sorted(classes) == [0, 1, 2] for classes in rounds)
+    assert len({tuple(classes) for classes in rounds}) == 6
+
+
+def test_each_class_of_a_balanced_stream_is_passed_over_again_and_again() -> None:
+    stream = ClassBalancedStream(3, "source", LABELS)
+    draws = [stream.at(position) for position in range(3 * 36)]
+    for label, images in ((0, 6), (1, 1), (2, 3)):
+        own = [draw for draw in draws if LABELS[draw.index] == label]
+        members = [index for index, other in enumerate(LABELS) if other == label]
+        passes = [own[start : start + images] for start in range(0, 36, images)]
+        for number, one in enumerate(passes):
+            assert sorted(draw.index for draw in one) == members
+            assert {draw.epoch for draw in one} == {number}
+        assert len({tuple(draw.index for draw in one) for one in passes}) > 1 or images == 1
+    assert len(set(draws)) == len(draws)  # no image is augmented twice in the same way
+
+
+def test_a_position_of_a_balanced_stream_depends_on_seed_and_labels_alone() -> None:
+    stream = ClassBalancedStream(3, "source", LABELS)
+    forwards = [stream.at(position) for position in range(60)]
+    backwards = [ClassBalancedStream(3, "source", LABELS).at(position) for position in reversed(range(60))]
+    assert forwards == backwards[::-1] == [stream.at(position) for position in range(60)]
+    assert forwards != [ClassBalancedStream(4, "source", LABELS).at(position) for position in range(60)]
+    whole = PairSampler((stream, Stream(3, "target", 7)), 4, 0, 9)
+    assert list(PairSampler((stream, Stream(3, "target", 7)), 4, 5, 9)) == list(whole)[5:]
+    shares = [list(Share(whole, rank, 2)) for rank in (0, 1)]
+    for batch, first, second in zip(whole, *shares, strict=True):
+        assert [*first[:2], *second[:2], *first[2:], *second[2:]] == batch
 
 
 def test_pairs_that_a_method_chose_are_used_in_order_and_again_from_the_top() -> None:

@@ -16,6 +16,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "recipes" / "methods").glob("*.yam
 def test_a_recipe_is_valid_names_its_method_and_tells_its_command(recipe: Path) -> None:
     config = load_config(recipe)
     assert config.method["name"] == recipe.stem
+    assert config.train.warmup_steps == (500 if recipe.stem == "tvt" else 0)  # as published, not our default
     header = " ".join(line.lstrip("# ") for line in recipe.read_text().splitlines() if line.startswith("#"))
     assert f"--recipe recipes/methods/{recipe.name}" in header
     assert METHODS[recipe.stem].method.title in header

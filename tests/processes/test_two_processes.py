@@ -37,6 +37,7 @@ SHARDED = {"train.sharding": "full"}
 TWELVE = {"train.max_steps": 12, "train.epochs": 99, "train.evaluate_every": 6}
 COPIES_OF_WEIGHTS: dict[str, dict[str, Any]] = {"mic": {}, "ssrt": {"method.tolerance": 0.0}, "fixbi": {}, "cgdm": {}}
 CACHED = {"train.accumulate": 2, "train.accumulation": "cached"}
+FROZEN = {"train.freeze_blocks": 1}
 MANIFOLD = {"method.mixing": "manifold_mixup"}
 RUNS: dict[str, dict[str, Any]] = {
     "class-token": {**FIFTY, **VIT},
@@ -55,6 +56,11 @@ RUNS: dict[str, dict[str, Any]] = {
         "train.accumulate": 2,
         "train.accumulation": "cached",
     },
+    "frozen": {**VIT, **FROZEN},
+    "frozen and cached": {**VIT, **FROZEN, **CACHED},
+    "sharded and frozen": {**VIT, **SHARDED, **FROZEN, "train.layer_decay": 0.7},
+    "sharded and all frozen": {**VIT, **SHARDED, **FROZEN, "train.freeze_blocks": 2},
+    "sharded, frozen and recomputed": {**VIT, **SHARDED, **FROZEN, "train.checkpoint_activations": True},
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
     **{
         f"sharded {name}": {**VIT, **SHARDED, "method.name": name, "train.evaluate_every": 6, **more}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +48,22 @@ def test_a_feed_that_begins_later_gives_what_the_whole_one_gives_there(
         assert all(torch.equal(a.source_images, b.source_images) for a, b in zip(ours, theirs, strict=True))
     assert feed.images_per_second > 0
     assert 0 < feed.waiting_share < 1
+
+
+def test_a_balanced_source_has_every_class_in_each_batch_from_any_step_on(
+    configure: Callable[..., Config], images: Path
+) -> None:
+    for picture in sorted((images / "source" / "cat").iterdir())[2:]:
+        picture.unlink()
+    _, feed = parts_of(configure(data__balance="classes", data__holdout=0.0, train__max_steps=6))
+    whole = [batch for (batch,) in feed.steps(0)]
+    assert all(sorted(batch.source_labels.tolist()) == [0, 0, 1, 1] for batch in whole)
+    assert not torch.equal(whole[0].source_images, whole[1].source_images)
+    later = [batch for (batch,) in feed.steps(3)]
+    assert [batch.source_index.tolist() for batch in later] == [batch.source_index.tolist() for batch in whole[3:]]
+    assert all(torch.equal(a.source_images, b.source_images) for a, b in zip(later, whole[3:], strict=True))
+    _, plain = parts_of(configure(data__holdout=0.0, train__max_steps=6))
+    assert all(a.target_index.equal(b.target_index) for (a,), b in zip(plain.steps(0), whole, strict=True))
 
 
 def test_an_evaluation_does_not_slow_the_rate_that_is_shown(configure: Callable[..., Config]) -> None:

@@ -23,6 +23,8 @@ from pmtrans.processes.rows import division, undivided
 
 Head = Callable[[Tensor], Tensor]
 
+_WITHOUT_DECAY = ("relative_position_bias_table", "pos_embed", "cls_token", "reg_token", "dist_token")
+
 
 class _Passthrough(nn.Module):
     """Takes the place of the stem, and forwards attributes that timm reads from it, such as its grid size."""
@@ -139,6 +141,22 @@ class Backbone(nn.Module, ABC):
 
         ``last``: of the last layer only (an activation map always is).
         """
+
+    def names_without_decay(self) -> set[str]:
+        """Parameters that weight decay would harm: positions and special tokens, by their names in this module.
+
+        Those that the timm model names in ``no_weight_decay``, where a module stands for all of its parameters, and
+        those that some models forget there.
+        """
+        said = set(getattr(self.trunk, "no_weight_decay", set)())
+        found = set()
+        for name, _ in self.named_parameters():
+            part, _, rest = name.partition(".")
+            path = (f"{self.stem_name}.{rest}" if part == "stem" else rest).split(".")
+            named = any(".".join(path[:length]) in said for length in range(1, len(path) + 1))
+            if named or path[-1] in _WITHOUT_DECAY:
+                found.add(name)
+        return found
 
     def timm_state_dict(self) -> dict[str, Tensor]:
         """The weights under timm's names, without the classifier."""

@@ -32,6 +32,10 @@ class DataConfig(SettingsSection):
     )
     flip: bool = Field(True, description="mirror training images at random (off for digits, letters, signs)")
     random_erasing: float = Field(0.0, ge=0, le=1, description="probability of erasing a random box")
+    balance: Literal["none", "classes"] = Field(
+        "none",
+        description="classes: every class as often as any other in source batches; not for methods that choose pairs",
+    )
     workers: int = Field(2, ge=0, description="loader processes; results do not depend on it")
     cache: str | None = Field(None, description="folder for a cache of resized images; results do not depend on it")
     on_bad_image: Literal["error", "skip"] = Field("error", description="unreadable files: stop with an error, or skip")
@@ -62,14 +66,22 @@ class TrainConfig(SettingsSection):
     checkpoint_activations: bool = Field(False, description="recompute each block in backward: less memory, more time")
     compile: bool = Field(False, description="torch.compile the forward pass; needs a C++ compiler")
     learning_rate: float = Field(5e-5, gt=0, description="learning rate of the backbone")
+    freeze_blocks: int = Field(
+        0, ge=0, description="blocks that keep their pretrained weights, from the first on, with embedding and tokens"
+    )
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="a block's learning rate / that of the block after it; 1: all learn at one rate"
+    )
     head_ratio: float = Field(10.0, gt=0, description="learning rate of new layers / learning_rate")
     weight_decay: float = Field(
-        0.05, ge=0, description="of AdamW; 1-D parameters and the players' scalars do not decay"
+        0.05, ge=0, description="of AdamW; not of 1-D parameters, positions, tokens and the players' scalars"
     )
     schedule: Literal["cosine", "inverse", "constant"] = Field(
         "cosine", description="learning rate after warm-up; inverse: (1 + 0.001 i)^-0.75 at step i"
     )
-    warmup_steps: int = Field(0, ge=0, description="steps of linear learning-rate warm-up")
+    warmup_steps: int | None = Field(
+        None, ge=0, description="steps of linear learning-rate warm-up; null: 5 % of the steps, none below 20 steps"
+    )
     clip: float = Field(5.0, ge=0, description="largest gradient norm of the descending players; 0: off")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="number format; auto: bf16 on GPUs that have it"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -51,10 +51,47 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class ClassBalancedStream:
+    """The endless stream of a labelled domain that has every class once in each round.
+
+    Position p is number k of round r, with r, k = divmod(p, classes). The classes of a round are shuffled; each takes
+    image r of its own endless, shuffled stream. ``Draw.epoch`` counts the passes over the class.
+    """
+
+    seed: int
+    domain: str
+    labels: tuple[int, ...]
+    _orders: dict[int, tuple[int, list[int]]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def _members(self) -> list[list[int]]:
+        """The images of each class."""
+        members: dict[int, list[int]] = {label: [] for label in sorted(set(self.labels))}
+        for index, label in enumerate(self.labels):
+            members[label].append(index)
+        return list(members.values())
+
+    def at(self, position: int) -> Draw:
+        """The image at a position of the stream."""
+        turn, place = divmod(position, len(self._members))
+        number = int(_order(self.seed, f"classes of {self.domain}", turn, len(self._members))[place])
+        epoch, place = divmod(turn, len(self._members[number]))
+        return Draw(self.domain, epoch, self._order_of(number, epoch)[place])
+
+    def _order_of(self, number: int, epoch: int) -> list[int]:
+        """The images of a class in one pass over them; that of the latest pass is kept."""
+        if self._orders.get(number, (-1,))[0] != epoch:
+            members = self._members[number]
+            random = np.random.default_rng(random_seed(self.seed, "order", self.domain, "class", number, epoch))
+            self._orders[number] = epoch, [members[place] for place in random.permutation(len(members))]
+        return self._orders[number][1]
+
+
+@dataclass(frozen=True)
 class PairSampler:
     """Batches ``first`` to ``last`` (excluded) of pairs; each lists the source draws, then the target draws."""
 
-    streams: tuple[Stream, ...]
+    streams: tuple[Stream | ClassBalancedStream, ...]
     batch_size: int
     first: int
     last: int

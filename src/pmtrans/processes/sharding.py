@@ -48,13 +48,15 @@ def gather_state(method: nn.Module, copy: nn.Module | None) -> None:
             places[name].copy_(full)
 
 
+def is_sharded(module: nn.Module) -> bool:
+    """Whether any parameter is divided; one that is frozen counts too."""
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+
+
 @torch.no_grad()
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Of what stays whole beside divided blocks: the mean over processes, which FSDP makes for the blocks alone."""
-    kinds = by_sharding(parameters)
-    if len(kinds) == 1:
-        return
-    gradients = [parameter.grad for parameter in kinds[0] if parameter.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None and not isinstance(p, DTensor)]
     if not gradients:
         return
     flat = torch.cat([gradient.flatten() for gradient in gradients])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.backbones.create import create_backbone
+from pmtrans.backbones.frozen import freeze_blocks
 from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.domain import Domain, LabelledDomain, sample_domain
@@ -20,6 +21,7 @@ from pmtrans.methods import METHODS, Method, Sizes
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel
+from pmtrans.training.players import fix_betas
 
 Weights = Mapping[str, Tensor]
 
@@ -71,5 +73,7 @@ def build(
     entry = METHODS[config.method["name"]]
     options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
     sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
+    freeze_blocks(trained.model.backbone, config.train.freeze_blocks)
     method = entry.create(trained.model, options, sizes)
+    fix_betas(method, config.train.freeze_blocks, reporter)
     return method, build_task(config, data, trained.preprocessing, reporter), trained

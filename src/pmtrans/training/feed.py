@@ -12,7 +12,7 @@ import torch
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.loader import VanishedImage, VanishReportedByMainProcess, pair_batches
-from pmtrans.data.sampling import ChosenPairs, PairSampler, Share, Stream, random_seed
+from pmtrans.data.sampling import ChosenPairs, ClassBalancedStream, PairSampler, Share, Stream, random_seed
 from pmtrans.data.transforms import training_transform
 from pmtrans.methods.method import Method, Moment
 from pmtrans.processes.group import Processes
@@ -100,9 +100,12 @@ class Feed:
 
     def streams(self, first: int, last: int) -> PairSampler:
         """Micro-batches from one to another of the domains that the method uses, each in an order of its own."""
-        used = (
-            (self.method.uses_source, "source", self.task.source),
-            (self.method.uses_target, "target", self.task.target),
-        )
-        streams = tuple(Stream(self.config.seed, name, len(domain)) for uses, name, domain in used if uses)
-        return PairSampler(streams, self.task.batch_size, first, last)
+        seed, source, target = self.config.seed, self.task.source, self.task.target
+        balanced = self.config.data.balance == "classes"
+        streams: list[Stream | ClassBalancedStream] = []
+        if self.method.uses_source:
+            by_class, plain = ClassBalancedStream(seed, "source", source.labels), Stream(seed, "source", len(source))
+            streams.append(by_class if balanced else plain)
+        if self.method.uses_target:
+            streams.append(Stream(seed, "target", len(target)))
+        return PairSampler(tuple(streams), self.task.batch_size, first, last)

@@ -12,11 +12,12 @@ from accelerate import Accelerator
 
 from pmtrans.backbones.backbone import backbones_in
 from pmtrans.backbones.blocks import refuse_undividable, transformer_blocks
+from pmtrans.backbones.frozen import is_frozen
 from pmtrans.backbones.recompute import checkpoint_blocks, in_pieces
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.methods.method import Method, Moment
-from pmtrans.processes.sharding import average_gradients, clip_gradients
+from pmtrans.processes.sharding import average_gradients, clip_gradients, is_sharded
 from pmtrans.training.accelerator import compiled, explained_compilation
 from pmtrans.training.failures import FiniteGuard
 from pmtrans.training.players import ascending_gradients, descending, freeze_others, set_learning_rates
@@ -39,7 +40,8 @@ class Step:
         if self._cached:
             refuse_undividable(backbones)
         for backbone in backbones if self.config.checkpoint_activations else ():
-            checkpoint_blocks(transformer_blocks(backbone))
+            checkpoint_blocks(block for block in transformer_blocks(backbone) if not is_frozen(block))
+        self._sharded = is_sharded(self.method)
         self._forward = compiled(self.module, self.accelerator.device) if self.config.compile else self.module
 
     def __call__(self, batches: list[Batch], moment: Moment) -> dict[str, Any]:
@@ -54,7 +56,8 @@ class Step:
             with explained_compilation() if self.config.compile else nullcontext():
                 parts = self._gradients(batches, pieces, replace(moment, phase=phase))
             freeze_others(groups, movers)
-            average_gradients(parameter for group in groups for parameter in group["params"])
+            if self._sharded:
+                average_gradients(parameter for group in groups for parameter in group["params"])
             parts["gradient_norm"] = clip_gradients(descending(groups), self.config.clip or float("inf"))
 
             # refuse what is not finite
