@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.config import Config
-from pmtrans.errors import RunError
+from pmtrans.errors import ConfigError, RunError
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
 from pmtrans.run.model_folder import load_model
@@ -250,3 +250,9 @@ def test_without_a_hold_out_a_run_still_ends_and_ships_what_it_trained(
     assert (
         "no source is held out" in json.loads((tmp_path / "run" / "probe" / "finished.json").read_text())["explanation"]
     )
+
+
+def test_a_method_that_keeps_its_classifier_needs_one(configure: Callable[..., Config], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="take train.start=source or probe"):
+        run(configure(method__name="shot", train__start="pretrained"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -41,8 +41,9 @@ def show_plan(plan: Plan) -> None:
             ("an epoch", f"{duration(epoch)} ({plan.steps_per_epoch} steps)"),
             ("an evaluation", f"{duration(plan.times.evaluation)} ({plan.evaluations} of them)"),
         ]
+        rows.append(("the linear probe", duration(plan.times.probe)))
         if plan.baseline is not None:
-            rows.append(("the source-only baseline", duration(plan.baseline.of_run(plan.steps, plan.evaluations))))
+            rows.append(("the source stage", duration(plan.baseline.of_run(plan.steps, plan.evaluations))))
         rows.append(("the whole run", f"{duration(plan.run_seconds or 0)} ({plan.steps} steps)"))
     for name, value in rows:
         table.add_row(Text(name), Text(one_line(value, 120)))

@@ -110,6 +110,7 @@ class Method(nn.Module, ABC):
     needs: ClassVar[str]  # what a step costs, in words: passes, extra networks, memory
     uses_source: ClassVar[bool] = True
     uses_target: ClassVar[bool] = True
+    keeps_head: ClassVar[bool] = False  # the classifier is never trained: it must come from an earlier stage
     chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
 
     def __init__(self, model: Model) -> None:

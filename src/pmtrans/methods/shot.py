@@ -38,6 +38,7 @@ class SHOT(Method):
     year = 2020
     needs = "one pass of B; one pass over the target per epoch"
     uses_source = False
+    keeps_head = True
 
     pseudo_labels_M: Tensor
 

@@ -11,8 +11,9 @@ from typing import Any
 from pmtrans.config import Config
 from pmtrans.data.cache import open_cache
 from pmtrans.data.domains import Data, read_data
-from pmtrans.errors import one_line
+from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
+from pmtrans.methods import METHODS
 from pmtrans.processes.group import joined
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder, claim
@@ -43,6 +44,7 @@ def train(
     ``start_from``: a run whose finished probe and source stage are taken over instead of done again.
     """
     refuse_missing(config.train.loggers)
+    _refuse_random_head(config)
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
@@ -117,6 +119,16 @@ def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finis
         weights = session.weights_of(folder.baseline)
         source_only = train_stage("source only, continued", config, folder.continued, session, weights)
     return source_only
+
+
+def _refuse_random_head(config: Config) -> None:
+    """A method that never trains the classifier needs one from an earlier stage."""
+    name = config.method["name"]
+    if config.train.start == "pretrained" and METHODS[name].method.keeps_head:
+        raise ConfigError(
+            f"Method {name!r} never trains its classifier, and train.start=pretrained gives it a random one: "
+            "take train.start=source or probe."
+        )
 
 
 def has_source_stage(config: Config) -> bool:

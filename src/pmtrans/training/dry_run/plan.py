@@ -41,10 +41,11 @@ class Plan:
 
     @property
     def run_seconds(self) -> float | None:
-        """Both trainings, where there is a baseline."""
+        """The probe and both trainings, where there is a source stage."""
         if self.times is None:
             return None
-        return sum(t.of_run(self.steps, self.evaluations) for t in (self.times, self.baseline) if t is not None)
+        trainings = [times.of_run(self.steps, self.evaluations) for times in (self.times, self.baseline) if times]
+        return self.times.probe + sum(trainings)
 
 
 def make_plan(config: Config, reporter: Reporter) -> Plan:

@@ -30,7 +30,7 @@ from pmtrans.training.failures import OutOfMemory, explained_memory
 from pmtrans.training.loop import Loop
 from pmtrans.training.passes import Passes
 
-MOMENTS = 4  # a warm-up without the game costs less than the rest: steps are timed in each quarter of the run
+MOMENTS = 4  # phases and schedules may change what a step costs: steps are timed in each quarter of the run
 ROUNDS = 5
 PATIENCE = 20.0  # seconds that timed steps may take in all, one round of them in any case
 
@@ -62,6 +62,7 @@ class Times:
 
     steps: tuple[float, ...]
     evaluation: float
+    probe: float  # one pass over both domains
 
     def of_run(self, steps: int, evaluations: int) -> float:
         return steps * statistics.mean(self.steps) + evaluations * self.evaluation
@@ -171,14 +172,18 @@ def measure_times(loop: Rehearsal, batches: Iterator[list[Batch]], rounds: int) 
             start = time.monotonic()
             loop.step_at(step, next(batches))
             part.append(time.monotonic() - start)
-    return Times(tuple(statistics.median(part) for part in taken), _evaluation_seconds(loop))
+    return Times(tuple(statistics.median(part) for part in taken), *_pass_seconds(loop))
 
 
-def _evaluation_seconds(loop: Rehearsal) -> float:
-    """A pass over target, held-out source and the sample of it, from one over a few images."""
+def _pass_seconds(loop: Rehearsal) -> tuple[float, float]:
+    """(an evaluation, the probe) from a pass over a few images.
+
+    An evaluation looks at target, held-out source and a sample of the rest, the probe at all of the source too.
+    """
     task, size = loop.task, 2 * loop.task.batch_size
     paths = task.target.paths[:size]
     start = time.monotonic()
     run_pass(loop.method.model, paths, task.preprocessing, size, 0, loop.accelerator.autocast)
     each = (time.monotonic() - start) / len(paths)
-    return each * (len(task.target) + (len(task.holdout) + len(task.source_sample) if len(task.holdout) else 0))
+    images = len(task.target) + (len(task.holdout) + len(task.source_sample) if len(task.holdout) else 0)
+    return each * images, each * (images + len(task.source))
