@@ -38,7 +38,16 @@ def test_dry_run_says_what_it_takes_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     code, said, error = dry_run(configure, tmp_path / "out", monkeypatch, capsys)
     assert (code, error) == (0, "")
-    for part in ("parameters", "AdamW", "available memory", "a step", "an epoch", "source-only", "(6 steps)"):
+    for part in (
+        "parameters",
+        "AdamW",
+        "available memory",
+        "a step",
+        "an epoch",
+        "the linear probe",
+        "the source stage",
+        "(6 steps)",
+    ):
         assert part in said
     assert "does not fit" not in said
     assert "\x1b" not in said

@@ -253,6 +253,6 @@ def test_without_a_hold_out_a_run_still_ends_and_ships_what_it_trained(
 
 
 def test_a_method_that_keeps_its_classifier_needs_one(configure: Callable[..., Config], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="take train.start=source or probe"):
+    with pytest.raises(ConfigError, match=r"take train\.start=source or probe"):
         run(configure(method__name="shot", train__start="pretrained"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
