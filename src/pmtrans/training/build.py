@@ -19,6 +19,7 @@ from pmtrans.data.domains import Data
 from pmtrans.data.sampling import count_steps
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.methods import METHODS, Method, Sizes
+from pmtrans.methods.parts.ema import EMATeacher
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel
@@ -37,6 +38,7 @@ def build(config: Config, data: Data, reporter: Reporter) -> tuple[Method, Task,
     freeze_blocks(backbone, config.train.freeze_blocks)
     sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
     method = entry.create(model, options, sizes)
+    method.average = EMATeacher(model, config.train.ema) if config.train.ema else None
     fix_betas(method, config.train.freeze_blocks, reporter)
     timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
     preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)

@@ -72,7 +72,7 @@ def train_stage(
     accelerator = create_accelerator(config.train.precision)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter))
     processes.together(lambda: processes.check_batch(task.batch_size))
-    passes = Passes(method.model, task, config.data.workers, accelerator, processes)
+    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes)
     snapshot = processes.on_main(lambda: last_snapshot(folder, reporter))
     loop = Loop(title, method, task, config, folder, accelerator, passes, reporter, session.stop, processes, snapshot)
     if snapshot is not None:
@@ -85,7 +85,7 @@ def train_stage(
     if not processes.is_main:
         return None
     is_baseline = config.method["name"] == "source_only"
-    return _finish(loop, judge, replace(trained, model=loop.whole.model), final if is_baseline else None)
+    return _finish(loop, judge, replace(trained, model=loop.whole.evaluated), final if is_baseline else None)
 
 
 def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
@@ -93,7 +93,7 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         folder=RunFolder(loop.folder).candidates,
         holdout_labels=session.data.holdout.labels,
         classes=session.data.source.classes,
-        weights=loop.whole.model.state_dict,
+        weights=loop.whole.evaluated.state_dict,
         warn=loop.reporter.warn,
         baseline=baseline,
         keep=loop.config.selection.keep,
