@@ -61,6 +61,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "sharded and frozen": {**VIT, **SHARDED, **FROZEN, "train.layer_decay": 0.7},
     "sharded and all frozen": {**VIT, **SHARDED, **FROZEN, "train.freeze_blocks": 2},
     "sharded, frozen and recomputed": {**VIT, **SHARDED, **FROZEN, "train.checkpoint_activations": True},
+    "averaged": {**VIT, "train.ema": 0.6, "method.warmup": 0.0, "data.balance": "classes"},
+    "sharded and averaged": {**VIT, **SHARDED, "train.ema": 0.6, "method.warmup": 0.0},
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
     **{
         f"sharded {name}": {**VIT, **SHARDED, "method.name": name, "train.evaluate_every": 6, **more}

@@ -82,6 +82,9 @@ class TrainConfig(SettingsSection):
     warmup_steps: int | None = Field(
         None, ge=0, description="steps of linear learning-rate warm-up; null: 5 % of the steps, none below 20 steps"
     )
+    ema: float = Field(
+        0.0, ge=0, lt=1, description="decay of an average of the weights that is judged and shipped; 0: no average"
+    )
     clip: float = Field(5.0, ge=0, description="largest gradient norm of the descending players; 0: off")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="number format; auto: bf16 on GPUs that have it"

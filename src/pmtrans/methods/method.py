@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from pmtrans.backbones.head import HeadKind
 from pmtrans.data.batch import Batch
 from pmtrans.model import Model
+
+if TYPE_CHECKING:
+    from pmtrans.methods.parts.ema import EMATeacher
 
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="label smoothing of the classification loss")]
 
@@ -113,9 +116,17 @@ class Method(nn.Module, ABC):
     keeps_head: ClassVar[bool] = False  # the classifier is never trained: it must come from an earlier stage
     chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
 
+    average: EMATeacher | None  # of the model's weights over the steps; the loop keeps it up
+
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
+        self.average = None
+
+    @property
+    def evaluated(self) -> Model:
+        """The model that pseudo labels come from, that is judged and shipped: the average, where there is one."""
+        return self.model if self.average is None else self.average.model
 
     @abstractmethod
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:

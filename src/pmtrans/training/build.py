@@ -18,6 +18,7 @@ from pmtrans.data.domains import Data
 from pmtrans.data.sampling import count_steps
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.methods import METHODS, Method, Sizes
+from pmtrans.methods.parts.ema import EMATeacher
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel
@@ -75,5 +76,6 @@ def build(
     sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
     freeze_blocks(trained.model.backbone, config.train.freeze_blocks)
     method = entry.create(trained.model, options, sizes)
+    method.average = EMATeacher(trained.model, config.train.ema) if config.train.ema else None
     fix_betas(method, config.train.freeze_blocks, reporter)
     return method, build_task(config, data, trained.preprocessing, reporter), trained

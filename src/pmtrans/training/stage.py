@@ -45,7 +45,7 @@ def train_stage(
     accelerator = create_accelerator(config.train.precision)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
-    passes = Passes(method.model, task, config.data.workers, accelerator, processes)
+    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes)
     snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter))
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
@@ -61,7 +61,7 @@ def train_stage(
         return None
 
     # the model that the judge chose; a baseline is what it is at its end
-    trained = replace(trained, model=loop.whole.model)
+    trained = replace(trained, model=loop.whole.evaluated)
     step, explanation, evidence = loop.steps, "the last step", None
     if judge is not None and config.method["name"] != "source_only":
         step, explanation, weights, evidence = judge.select()
@@ -79,7 +79,7 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         folder=RunFolder(loop.folder).candidates,
         holdout_labels=session.data.holdout.labels,
         classes=session.data.source.classes,
-        weights=loop.whole.model.state_dict,
+        weights=loop.whole.evaluated.state_dict,
         warn=loop.reporter.warn,
         baseline=baseline,
         keep=loop.config.selection.keep,

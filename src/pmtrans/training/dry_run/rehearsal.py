@@ -110,7 +110,7 @@ class Rehearsal(Loop):
 def rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> Rehearsal:
     accelerator = create_accelerator(config.train.precision)
     method, task, _ = build(config, data, reporter)
-    passes = MadeUpPasses(method.model, task, config.data.workers, accelerator, Processes())
+    passes = MadeUpPasses(method.evaluated, task, config.data.workers, accelerator, Processes())
     return Rehearsal("plan", method, task, config, scratch, accelerator, passes, Reporter(quiet=True), StopRequest())
 
 
@@ -183,7 +183,7 @@ def _pass_seconds(loop: Rehearsal) -> tuple[float, float]:
     task, size = loop.task, 2 * loop.task.batch_size
     paths = task.target.paths[:size]
     start = time.monotonic()
-    run_pass(loop.method.model, paths, task.preprocessing, size, 0, loop.accelerator.autocast)
+    run_pass(loop.method.evaluated, paths, task.preprocessing, size, 0, loop.accelerator.autocast)
     each = (time.monotonic() - start) / len(paths)
     images = len(task.target) + (len(task.holdout) + len(task.source_sample) if len(task.holdout) else 0)
     return each * images, each * (images + len(task.source))
