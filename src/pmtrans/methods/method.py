@@ -9,17 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from pmtrans.backbones.head import HeadKind
 from pmtrans.data.batch import Batch
+from pmtrans.ema import EMATeacher
 from pmtrans.model import Model
-
-if TYPE_CHECKING:
-    from pmtrans.methods.parts.ema import EMATeacher
 
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="label smoothing of the classification loss")]
 

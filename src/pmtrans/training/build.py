@@ -17,8 +17,8 @@ from pmtrans.data.domain import Domain, LabelledDomain, sample_domain
 from pmtrans.data.domains import Data
 from pmtrans.data.sampling import count_steps
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
+from pmtrans.ema import EMATeacher
 from pmtrans.methods import METHODS, Method, Sizes
-from pmtrans.methods.parts.ema import EMATeacher
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel

@@ -137,7 +137,7 @@ class Loop:
         # averages and projections of what has moved
         self.method.after_step(moment)
         if self.method.average is not None:
-            self.method.average.follow(self.method.model, moment)
+            self.method.average.follow(self.method.model, moment.step)
         self.passes.forget()
         return {**values, **context.metrics, **self.method.state()}, bool(context.metrics)
 

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pmtrans.ema import EMATeacher
 from pmtrans.losses.masked_consistency import masked_consistency_loss
 from pmtrans.methods.method import Moment
-from pmtrans.methods.parts.ema import EMATeacher
 from pmtrans.model import Model
 
 
@@ -36,4 +36,4 @@ class MaskedConsistency(nn.Module):
         return images_BCHW * F.interpolate(seen.to(images_BCHW.dtype), size=images_BCHW.shape[-2:], mode="nearest")
 
     def after_step(self, model: Model, moment: Moment) -> None:
-        self.teacher.follow(model, moment)
+        self.teacher.follow(model, moment.step)

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from pmtrans.data.batch import Batch
-from pmtrans.methods.method import Moment
+from pmtrans.ema import EMATeacher
 from pmtrans.methods.parts.additions import Additions
-from pmtrans.methods.parts.ema import EMATeacher
 from pmtrans.methods.parts.masked_teacher import MaskedConsistency
 from pmtrans.model import Model
 
@@ -21,7 +20,7 @@ def test_the_teacher_is_a_plain_mean_at_first_and_then_an_exponential_one(tiny: 
     for step in range(6):
         with torch.no_grad():
             weight.add_(torch.randn(weight.shape))
-        teacher.follow(model, Moment(step, 6, 6))
+        teacher.follow(model, step)
         history.append(weight[0, 0].item())
         rate = min(step / (step + 1), 0.6)
         expected = rate * expected + (1 - rate) * history[-1]

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from pmtrans.methods.method import Moment
 from pmtrans.model import Model
 from pmtrans.processes.sharding import by_sharding
 
@@ -32,10 +31,10 @@ class EMATeacher(nn.Module):
         return logits
 
     @torch.no_grad()
-    def follow(self, model: Model, moment: Moment) -> None:
+    def follow(self, model: Model, step: int) -> None:
         """teacher <- a teacher + (1 - a) model, a = min(1 - 1/(i + 1), rate): a plain mean in the beginning."""
-        rate = min(1 - 1 / (moment.step + 1), self.rate)
+        rate = min(1 - 1 / (step + 1), self.rate)
         for mine, newest in zip(by_sharding(self.model.parameters()), by_sharding(model.parameters()), strict=True):
-            get_ema_multi_avg_fn(rate)(mine, newest, moment.step)
+            get_ema_multi_avg_fn(rate)(mine, newest, step)
         for buffer, present in zip(self.model.buffers(), model.buffers(), strict=True):
             buffer.copy_(present)
