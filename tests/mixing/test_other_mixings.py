@@ -132,7 +132,8 @@ def test_manifold_mixup_mixes_what_enters_a_random_block(family: str, weighs: st
     layers = set()
     for seed in range(6):
         torch.manual_seed(seed)
-        encoding, ratio = module.encode(backbone, source, target, scored=4)
+        mixed = module(source, target)
+        encoding, ratio = module.encode(backbone, source, target, mixed, scored=4), mixed.ratio_BN
         torch.manual_seed(seed)
         drawn = module.ratios(2)
         layer = int(torch.randint(2, ()))

@@ -95,15 +95,15 @@ class PMTrans(Method):
         source_BND, target_BND = backbone.embed_each(batch.source_images, batch.target_images)
         pairs = len(source_BND)
         scored = 0 if self.options.attention == "uniform" else (3 if self.mixing.scores_mixed else 2) * pairs
-        encoded, ratio_BN = self.mixing.encode(backbone, source_BND, target_BND, scored)  # one pass of 3B
-        s, t, i = encoded.split(pairs)
+        mixed = self.mixing(source_BND, target_BND)  # Definition 1: lambda ~ Beta(b, g), one per patch
+        s, t, i = self.mixing.encode(backbone, source_BND, target_BND, mixed, scored).split(pairs)  # one pass of 3B
         logits_s, logits_i = head(torch.cat([s.features_BF, i.features_BF])).chunk(2)
         if self.seen is not None and self.training:
             with torch.no_grad():
                 self.seen.store(batch.target_index, t.features_BF, logits_MK=head(t.features_BF))
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         labels = batch.source_labels, pseudo_labels
-        feature_space, label_space, w_s = self.cross_entropy(ratio_BN, s, t, i, logits_i, labels, confidence)
+        feature_space, label_space, w_s = self.cross_entropy(mixed.ratio_BN, s, t, i, logits_i, labels, confidence)
         game = self.tradeoff(feature_space, label_space, moment.progress)
         alpha = self.tradeoff.alpha(moment.progress)
         added, added_parts = self.additions(self.model, batch.target_images, t.features_BF)

@@ -9,6 +9,7 @@ from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.before_block import before_block
 from pmtrans.backbones.blocks import check_growing_batch, transformer_blocks
 from pmtrans.backbones.encoding import Encoding
+from pmtrans.mixing.mixing import Mixed
 from pmtrans.mixing.mixup import Mixup
 from pmtrans.processes.rows import own_rows
 
@@ -19,17 +20,18 @@ class ManifoldMixup(Mixup):
     def check(self, backbone: Backbone) -> None:
         check_growing_batch(backbone)
 
-    def encode(
-        self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, scored: int
-    ) -> tuple[Encoding, Tensor]:
-        blocks = transformer_blocks(backbone)
+    def forward(self, source_BND: Tensor, target_BND: Tensor) -> Mixed:
+        """The ratios; there are no mixed tokens before the drawn block."""
         drawn_BN = self.ratios(len(source_BND))
-        ratio_BN = drawn_BN if self.weighs == "source" else 1 - drawn_BN
+        return Mixed(source_BND[:0], drawn_BN if self.weighs == "source" else 1 - drawn_BN)
+
+    def encode(self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, mixed: Mixed, scored: int) -> Encoding:
+        blocks = transformer_blocks(backbone)
 
         def mix_hidden(hidden_2B: Tensor) -> Tensor:
             source_B, target_B = hidden_2B.chunk(2)
-            weight_B = own_rows(ratio_BN[:, 0]).view(-1, *[1] * (hidden_2B.ndim - 1)).to(hidden_2B.dtype)
+            weight_B = own_rows(mixed.ratio_BN[:, 0]).view(-1, *[1] * (hidden_2B.ndim - 1)).to(hidden_2B.dtype)
             return torch.cat([hidden_2B, torch.lerp(target_B, source_B, weight_B)])
 
         with before_block(blocks[int(torch.randint(len(blocks), ()))], mix_hidden):
-            return backbone.encode(torch.cat([source_BND, target_BND]), scored), ratio_BN
+            return backbone.encode(torch.cat([source_BND, target_BND]), scored)

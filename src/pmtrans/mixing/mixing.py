@@ -69,12 +69,9 @@ class Mixing(nn.Module, ABC):
         mixed = self.mix(target_BND, source_BND)
         return Mixed(mixed.tokens_BND, 1 - mixed.ratio_BN)
 
-    def encode(
-        self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, scored: int
-    ) -> tuple[Encoding, Tensor]:
-        """The encoding of source, target and mixed images, in one pass of 3B in this order, and ratio_BN."""
-        mixed = self(source_BND, target_BND)
-        return backbone.encode(torch.cat([source_BND, target_BND, mixed.tokens_BND]), scored), mixed.ratio_BN
+    def encode(self, backbone: Backbone, source_BND: Tensor, target_BND: Tensor, mixed: Mixed, scored: int) -> Encoding:
+        """Source, target and mixed images, in this order, in one pass of 3B."""
+        return backbone.encode(torch.cat([source_BND, target_BND, mixed.tokens_BND]), scored)
 
     def label_weights(self, ratio_BN: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
         """(lambda^s, lambda^t): how much of each parent's label a mixed image carries."""
