@@ -22,14 +22,17 @@ from pmtrans.report.page import write_report
 def main() -> None:
     parser = argparse.ArgumentParser(description="Adapt from one folder of images to another.")
     parser.add_argument("--out", type=Path, default=Path("runs/two-folders"), help="where images and run are written")
-    parser.add_argument("--steps", type=int, default=20, help="training steps")
+    parser.add_argument("--steps", type=int, default=30, help="training steps of each stage")
     arguments = parser.parse_args()
 
     # two folders, a folder per class in each
-    source, target = write_digits(arguments.out / "digits", per_class=12)
+    source, target = write_digits(arguments.out / "digits", per_class=24)
 
-    # adapt, a source-only baseline beside it; the same call resumes a run that was interrupted
-    quick = {"train.max_steps": arguments.steps, "train.batch_size": 8, "train.evaluate_every": 10, "data.holdout": 0.3}
+    # a linear probe, a source-only model, then the adapted one; the same call resumes a run that was interrupted
+    quick = {
+        "train.max_steps": arguments.steps, "train.batch_size": 24, "train.learning_rate": 5e-4,
+        "train.evaluate_every": 15, "data.holdout": 0.2,
+    }  # fmt: skip
     run = pmtrans.adapt(
         source, target, out=arguments.out / "run", weights=weights_path(), settings={**SETTINGS, **quick}
     )
@@ -37,15 +40,15 @@ def main() -> None:
     # did it help? The verdict and the estimate are made without target labels
     summary = run.summary
     print("verdict:", summary.verdict, "-", summary.verdict_reason)
+    print("shipped:", summary.shipped, "-", summary.shipped_reason)
     if summary.estimate is not None:
         print("estimated accuracy: {accuracy:.2f} ({low:.2f} to {high:.2f})".format(**summary.estimate))
 
     # this target happens to have labels, so the true figures can be shown; they chose nothing
-    if summary.source_only is not None and summary.adapted is not None:
-        print(f"true accuracy: source only {summary.source_only:.2f}, adapted {summary.adapted:.2f}")
+    print("true accuracy:", {name: getattr(summary, name) for name in ("probe", "source_only", "adapted")})
 
     # predict
-    for row in run.predict(sorted(target.rglob("*.png"))[::24]):
+    for row in run.predict(sorted(target.rglob("*.png"))[::48]):
         print(Path(row.path).relative_to(target), "->", row.label, f"{row.probability:.2f}")
 
     # one page to look at; figures=True would write each figure as PNG and SVG too

@@ -23,7 +23,7 @@ def test_the_script_adapts_predicts_and_writes_its_report(
     assert [line for line in lines if line.startswith("verdict: ")]
     assert [line for line in lines if line.startswith("estimated accuracy: ")]
     answers = [line.split()[2] for line in lines if " -> " in line]
-    assert len(answers) == 5  # each 24th of 10 x 12
+    assert len(answers) == 5  # each 48th of 10 x 24
     assert set(answers) <= set("0123456789")
     report = Path(lines[-1].removeprefix("report: "))
     assert report == tmp_path / "run" / "report.html"
