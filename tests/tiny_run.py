@@ -30,6 +30,7 @@ SETTINGS: dict[str, Any] = {
     "train.epochs": 9,
     "train.baseline": False,
     "train.start": "pretrained",
+    "selection.ship": "adapted",
 }
 
 

@@ -47,7 +47,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2},
     "cached": {**VIT, **CACHED},
     "recomputed": {**VIT, "train.checkpoint_activations": True},
-    **{f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6} for name in METHODS},
+    "staged": {**VIT, "train.start": "source", "train.baseline": True, "train.baseline_steps": "continued"},
+    **{
+        f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6, "train.start": "probe"}
+        for name in METHODS
+    },
     "sharded class-token": {**TWELVE, **VIT, **SHARDED, "selection.game": True},
     "sharded and recomputed": {**VIT, **SHARDED, "train.checkpoint_activations": True},
     "sharded and cached": {
@@ -61,8 +65,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "sharded and frozen": {**VIT, **SHARDED, **FROZEN, "train.layer_decay": 0.7},
     "sharded and all frozen": {**VIT, **SHARDED, **FROZEN, "train.freeze_blocks": 2},
     "sharded, frozen and recomputed": {**VIT, **SHARDED, **FROZEN, "train.checkpoint_activations": True},
-    "averaged": {**VIT, "train.ema": 0.6, "method.warmup": 0.0, "data.balance": "classes"},
-    "sharded and averaged": {**VIT, **SHARDED, "train.ema": 0.6, "method.warmup": 0.0},
+    "averaged": {**VIT, "train.ema": 0.6, "data.balance": "classes"},
+    "sharded and averaged": {**VIT, **SHARDED, "train.ema": 0.6},
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
     **{
         f"sharded {name}": {**VIT, **SHARDED, "method.name": name, "train.evaluate_every": 6, **more}

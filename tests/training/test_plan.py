@@ -85,7 +85,7 @@ def test_the_numbers_are_those_of_the_model_and_the_optimiser(configure: Configu
     assert got.times is not None
     assert len(got.times.steps) == 4
     mean = sum(got.times.steps) / 4
-    assert got.run_seconds == pytest.approx(6 * mean + 3 * got.times.evaluation)
+    assert got.run_seconds == pytest.approx(got.times.probe + 6 * mean + 3 * got.times.evaluation)
 
 
 @pytest.mark.parametrize("method", ["source_only", "can", "shot"])
