@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from pmtrans.run.folder import RunFolder
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -48,7 +50,7 @@ def test_the_bug_report_asks_for_what_a_run_and_the_command_line_really_have() -
     assert {"command", "error", "environment", "check"} <= asked
     text = (ROOT / ".github/ISSUE_TEMPLATE/bug_report.yml").read_text()
     assert "environment.json" in text
-    assert '"environment.json"' in (ROOT / "src/pmtrans/training/train.py").read_text()
+    assert RunFolder(ROOT).environment.name == "environment.json"
     assert "pmtrans check --source SOURCE --target TARGET --json" in text
 
 

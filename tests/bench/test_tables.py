@@ -39,8 +39,8 @@ def line(grid: Grid, *labels: str) -> dict[str, Cell | None]:
 def test_results_are_written_one_run_a_line_with_the_agreed_header() -> None:
     text = results_csv([result("A2W", 3, 0.875, last=0.5, oracle=1.0, seconds=12.5)])
     assert text == (
-        "suite,task,method,backbone,seed,selected,last,oracle,per_class_mean,seconds\n"
-        f"office-31,A2W,pmtrans,{SWIN},3,0.875,0.5,1.0,,12.5\n"
+        "suite,task,method,backbone,seed,selected,last,oracle,per_class_mean,seconds,probe,source_only\n"
+        f"office-31,A2W,pmtrans,{SWIN},3,0.875,0.5,1.0,,12.5,,\n"
     )
 
 

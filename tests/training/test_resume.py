@@ -88,7 +88,7 @@ def test_a_finished_baseline_is_not_trained_again(tmp_path: Path, configure: Con
     second = Witness()
     summary = train(configure(train__baseline=True), run, second)
     assert second.steps == [3, 4, 5, 6]
-    assert "Source only is trained already." in second.said
+    assert "Source only is finished already." in second.said
     assert summary.source_only is not None
 
 

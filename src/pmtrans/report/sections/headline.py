@@ -31,7 +31,7 @@ def headline(material: Material) -> Section:
     if contradicts(summary.verdict, gain):
         advice = f"The target's labels say otherwise: trust them. {advice}"
     title = VERDICTS.get(summary.verdict or "", "Finished")
-    if summary.verdict is None and material.method == "source_only":
+    if material.method == "source_only":
         title = "Trained on the source only"
     values |= {
         "advice": advice,
