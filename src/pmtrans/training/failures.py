@@ -85,7 +85,8 @@ def explained_faults(folder: RunFolder) -> Iterator[None]:
     """Faults of the machine become ``TrainingError``; bugs stay what they are."""
     try:
         yield
-    except (ConnectionError, EOFError):  # the loader's pipe ended in the middle of a batch
+    except (ConnectionError, EOFError) as error:  # the loader's pipe ended in the middle of a batch
+        traceback.clear_frames(error.__traceback__)
         raise TrainingError(_worker_died(folder)) from None
     except SafetensorError as error:
         raise TrainingError(_not_written(folder, as_os_error(error))) from None
@@ -93,6 +94,7 @@ def explained_faults(folder: RunFolder) -> Iterator[None]:
         raise TrainingError(_not_written(folder, error)) from None
     except RuntimeError as error:
         if str(error).startswith("DataLoader worker"):
+            traceback.clear_frames(error.__traceback__)  # or torch would report the dead process again, at any time
             raise TrainingError(_worker_died(folder)) from None
         raise
 
