@@ -63,7 +63,7 @@ class Loop:
             self.processes.together(lambda: refuse_unshardable(self.method))
             self.whole = copy.deepcopy(self.method) if self.processes.is_main else self.method
         module = prepare(self.accelerator, self.method, self.sharded)
-        self.optimiser = self.processes.together(lambda: create_optimiser(self.method, self.config.train))
+        self.optimiser: torch.optim.Optimizer = self.processes.together(lambda: create_optimiser(self.method, self.config.train))
         guard = FiniteGuard(self.folder, self.task.source, self.task.target, self.processes.is_main)
         self._move = Step(self.method, module, self.optimiser, self.accelerator, self.config.train, guard)
         self.feed = Feed(self.method, self.task, self.config, self.accelerator.device, self.processes, self.passes)
@@ -109,15 +109,15 @@ class Loop:
                 if self.step % (train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
                     with self.feed.paused():
                         self._evaluate(records, observers)
-                        self._save(records)
+                        records.save(self)
 
                 # stop where a signal, or a failed write, asks for it
                 records.check()
                 if self._asked_to_stop():
-                    self._save(records, wait=True)
+                    records.save(self, wait=True)
                     self.stop.check()
         except VanishedImage:  # between two steps: what was done is whole
-            self._save(records, wait=True)
+            records.save(self, wait=True)
             raise
 
     def take_step(self, batches: list[Batch]) -> tuple[dict[str, Any], bool]:
@@ -155,9 +155,6 @@ class Loop:
             values |= observe(evaluation)
         self.evaluations.append({"step": self.step, **as_numbers(values)})
         records.evaluation(self.step, values)
-
-    def _save(self, records: Records | NoRecords, wait: bool = False) -> None:
-        records.save(self.step, self.method, self.optimiser, self.seconds, self.evaluations, wait)
 
     def _open_records(self) -> Records | NoRecords:
         if not self.processes.is_main:

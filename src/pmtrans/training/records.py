@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pmtrans.errors import ConfigError, one_line
+from pmtrans.methods.method import Method
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import Listener, MetricsLog
@@ -27,6 +28,16 @@ from pmtrans.training.checkpoint import Saver, help_snapshot, take_snapshot
 def as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Tensors as numbers; here the host waits for the device."""
     return {name: value.item() if isinstance(value, Tensor) else value for name, value in values.items()}
+
+
+class Training(Protocol):
+    """What a checkpoint holds of a training: the loop has it."""
+
+    method: Method
+    optimiser: torch.optim.Optimizer
+    step: int
+    seconds: float
+    evaluations: list[dict[str, Any]]
 
 
 class Records:
@@ -59,17 +70,10 @@ class Records:
     def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
         self._log.write(step, {"event": "evaluation", **values})
 
-    def save(
-        self,
-        step: int,
-        method: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        seconds: float,
-        evaluations: list[dict[str, Any]],
-        wait: bool = False,
-    ) -> None:
+    def save(self, training: Training, wait: bool = False) -> None:
         """A checkpoint, written by a thread; ``wait`` until it is on disk."""
-        self._saver.save(take_snapshot(step, method, optimiser, seconds, evaluations))
+        of = training
+        self._saver.save(take_snapshot(of.step, of.method, of.optimiser, of.seconds, of.evaluations))
         if wait:
             self._saver.wait()
 
@@ -96,17 +100,9 @@ class NoRecords:
     def evaluation(self, step: int, values: Mapping[str, Any]) -> None:
         pass
 
-    def save(
-        self,
-        step: int,
-        method: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        seconds: float,
-        evaluations: list[dict[str, Any]],
-        wait: bool = False,
-    ) -> None:
+    def save(self, training: Training, wait: bool = False) -> None:
         if self.sharded:
-            help_snapshot(method, optimiser)
+            help_snapshot(training.method, training.optimiser)
 
     def check(self) -> None:
         pass
