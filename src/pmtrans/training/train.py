@@ -93,7 +93,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     # adaptation: the method, from the end of the source stage or from an earlier one
     first: RunFolder | None = {"source": folder.baseline, "probe": folder.probe, "pretrained": None}[start]
     first = folder.probe if first is not None and name == "source_only" else first
-    reference = session.processes.on_main(lambda: choose_reference(probe, source_only))
+    reference = session.processes.together(lambda: choose_reference(probe, source_only))  # in the main process
     weights = session.weights_of(first) if first is not None else None
     evidence = reference.evidence if reference else None
     adapted = train_stage(name, config, folder, session, weights, evidence)
