@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import Evidence
 from pmtrans.settings import load_config
-from pmtrans.training.conclusion import choose_reference, conclude, on_neutral_features
+from pmtrans.training.conclusion import choose_reference, conclude
 from pmtrans.training.finished import Finished
 
 CLASSES, IMAGES = 3, 90
@@ -90,13 +90,23 @@ def test_a_user_may_want_the_adapted_model_all_the_same(folder: RunFolder) -> No
     assert (written["shipped"], shipped(folder), written["verdict"]) == ("adapted", "adapted", "hurt")
 
 
-def test_models_are_compared_on_the_features_of_the_probe() -> None:
-    probe, source = model(0.3), model(0.1)
+def test_the_method_is_compared_with_the_source_only_model_on_neutral_features() -> None:
+    probe, source = model(0.1), model(0.3)
     assert probe.evidence is not None
     assert source.evidence is not None
-    neutral = on_neutral_features(source.evidence, probe.evidence)
-    assert torch.equal(neutral.target_features_MD, probe.evidence.target_features_MD)
-    assert torch.equal(neutral.target_logits_MK, source.evidence.target_logits_MK)
+    reference = choose_reference(probe, source)
+    assert reference is not None
+    assert torch.equal(reference.evidence.target_features_MD, probe.evidence.target_features_MD)
+    assert torch.equal(reference.evidence.target_logits_MK, source.evidence.target_logits_MK)
+    assert reference.lead == pytest.approx(0.2)  # the probe is right on 18 images of 90 on which source-only is not
+    assert reference.name == "probe"
+
+
+def test_a_gain_over_source_only_that_the_probe_has_too_does_not_count(folder: RunFolder) -> None:
+    written = end(folder, model(0.1), model(0.3), model(0.15))
+    assert (written["shipped"], written["compared_with"]) == ("probe", "probe")
+    assert written["verdict"] != "helped"
+    assert "of which the linear probe has +20.0 already" in str(written["verdict_reason"])
 
 
 def test_without_evidence_there_is_no_reference() -> None:

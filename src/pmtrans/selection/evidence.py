@@ -7,7 +7,7 @@ There is no field for target labels, so no validator can be written that looks a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import safetensors.torch
@@ -46,6 +46,15 @@ class Evidence:
         for name, tensor in vars(self).items():
             if tensor is not None and not torch.isfinite(tensor).all():
                 raise UserError(f"{name} holds values that are not finite: the model has diverged.")
+
+    def on_features_of(self, other: Evidence) -> Evidence:
+        """This model's predictions with another model's features: the ground on which arbitration judges."""
+        return replace(
+            self,
+            source_features_ND=other.source_features_ND,
+            target_features_MD=other.target_features_MD,
+            source_train_features_PD=None,
+        )
 
     @property
     def classes(self) -> int:

@@ -35,10 +35,14 @@ class Verdict:
     gain: float
 
 
-def verdict(baseline: Evidence, adapted: Evidence) -> Verdict:
-    """Compare the adapted model with the source-only one on the same held-out source and target images."""
-    judged = arbitrate(baseline, adapted)
-    gain = judged.gain
+def verdict(baseline: Evidence, adapted: Evidence, judged: Arbitration | None = None, lead: float = 0.0) -> Verdict:
+    """Compare the adapted model with an earlier one on the same held-out source and target images.
+
+    ``judged``: their arbitration, by default on the features of ``baseline``. ``lead``: how far the model to beat is
+    ahead of ``baseline``, where it is another one.
+    """
+    judged = judged or arbitrate(baseline, adapted)
+    gain = judged.gain - lead
 
     dead = share_of_dying(adapted.target_logits_MK, baseline.target_logits_MK)
     if dead >= COLLAPSED:
@@ -53,20 +57,21 @@ def verdict(baseline: Evidence, adapted: Evidence) -> Verdict:
         return Verdict(
             "hurt",
             f"Accuracy on the held-out source fell by {100 * drop:.1f} points, and the target shows no gain "
-            f"that outweighs it ({_told(judged)}).",
+            f"that outweighs it ({_told(judged, lead)}).",
             gain,
         )
     if certain:
         side = "the adapted model" if gain > 0 else "the model before adaptation"
-        return Verdict("helped" if gain > 0 else "hurt", f"Neighbours side with {side}: {_told(judged)}.", gain)
-    return Verdict("unchanged", f"No difference beyond chance: {_told(judged)}.", gain)
+        return Verdict("helped" if gain > 0 else "hurt", f"Neighbours side with {side}: {_told(judged, lead)}.", gain)
+    return Verdict("unchanged", f"No difference beyond chance: {_told(judged, lead)}.", gain)
 
 
-def _told(judged: Arbitration) -> str:
-    return (
+def _told(judged: Arbitration, lead: float) -> str:
+    told = (
         f"{judged.for_adapted} images changed for the better, {judged.for_baseline} for the worse, "
         f"about {100 * judged.gain:+.1f} points"
     )
+    return f"{told}, of which the linear probe has {100 * lead:+.1f} already" if lead else told
 
 
 def _source_drop(baseline: Evidence, adapted: Evidence) -> tuple[float, float]:

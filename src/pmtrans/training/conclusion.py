@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pmtrans.config import Config
 from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
-from pmtrans.selection.arbitration import arbitrate
+from pmtrans.selection.arbitration import arbitrate_on_both
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.verdict import Verdict, verdict
@@ -26,35 +26,34 @@ TITLES: dict[Name, str] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """The better of probe and source-only model, which an adapted model has to beat; its features are neutral."""
+    """The better of probe and source-only model, which an adapted model has to beat.
+
+    ``evidence`` is what arbitration compares with: the source-only model on the features of the untrained backbone,
+    which training has not bent to any model's labels. ``lead``: how far the probe is ahead of it, where it is.
+    """
 
     name: Name
     evidence: Evidence
+    lead: float = 0.0
 
 
 def choose_reference(probe: Finished | None, source_only: Finished | None) -> Reference | None:
-    """Judged by arbitration; None where nothing of the source was held out to judge with."""
+    """Judged without target labels; None where nothing of the source was held out to judge with."""
     if probe is None or probe.evidence is None:
         return None
     if source_only is None or source_only.evidence is None:
         return Reference("probe", probe.evidence)
-    trained = on_neutral_features(source_only.evidence, probe.evidence)
-    if arbitrate(probe.evidence, trained).gain < 0:
-        return Reference("probe", probe.evidence)
-    return Reference("source_only", trained)
+    gain = arbitrate_on_both(probe.evidence, source_only.evidence).gain
+    name: Name = "source_only" if gain >= 0 else "probe"
+    return Reference(name, source_only.evidence.on_features_of(probe.evidence), max(0.0, -gain))
 
 
-def on_neutral_features(evidence: Evidence, probe: Evidence) -> Evidence:
-    """A model's predictions with the features of the backbone before anything was trained.
-
-    Its own features would side with it: training bent them to its own labels.
-    """
-    return replace(
-        evidence,
-        source_features_ND=probe.source_features_ND,
-        target_features_MD=probe.target_features_MD,
-        source_train_features_PD=None,
-    )
+def judge_trained(trained: Finished, reference: Reference | None, is_source_only: bool) -> Verdict | None:
+    """The verdict on the trained model; a source-only model and the probe have no neutral ground but both of theirs."""
+    if reference is None or trained.evidence is None:
+        return None
+    judged = arbitrate_on_both(reference.evidence, trained.evidence) if is_source_only else None
+    return verdict(reference.evidence, trained.evidence, judged, reference.lead)
 
 
 def conclude(
@@ -68,7 +67,7 @@ def conclude(
 ) -> Summary:
     """Verdict, estimates, the shipped model and ``summary.json``, which comes last: a killed run does this again."""
     is_source_only = config.method["name"] == "source_only"
-    judged = verdict(reference.evidence, adapted.evidence) if reference and adapted.evidence else None
+    judged = judge_trained(adapted, reference, is_source_only)
     trained: Name = "source_only" if is_source_only else "adapted"
     shipped, reason = _choose(config, judged, reference, trained)
     stages = {"probe": probe, "source_only": adapted if is_source_only else source_only, "adapted": adapted}

@@ -63,7 +63,9 @@ class Loop:
             self.processes.together(lambda: refuse_unshardable(self.method))
             self.whole = copy.deepcopy(self.method) if self.processes.is_main else self.method
         module = prepare(self.accelerator, self.method, self.sharded)
-        self.optimiser: torch.optim.Optimizer = self.processes.together(lambda: create_optimiser(self.method, self.config.train))
+        self.optimiser: torch.optim.Optimizer = self.processes.together(
+            lambda: create_optimiser(self.method, self.config.train)
+        )
         guard = FiniteGuard(self.folder, self.task.source, self.task.target, self.processes.is_main)
         self._move = Step(self.method, module, self.optimiser, self.accelerator, self.config.train, guard)
         self.feed = Feed(self.method, self.task, self.config, self.accelerator.device, self.processes, self.passes)
