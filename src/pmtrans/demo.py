@@ -58,7 +58,7 @@ def _draw(config: Config, out: Path, reporter: Reporter) -> None:
     from pmtrans.report.run_figures import mixed_figure, write_figures  # matplotlib: loaded only after training
 
     trained = load_model(out / "model")
-    with_beta = [line for line in read_metrics(out / "metrics.jsonl") if line.get("beta_b")]
+    with_beta = [line for line in read_metrics(RunFolder(out).metrics) if line.get("beta_b")]
     mixed = None
     if with_beta:
         data = read_data(config, Reporter(quiet=True))

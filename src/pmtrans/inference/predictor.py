@@ -14,6 +14,7 @@ from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
 from pmtrans.errors import ModelError, RunError, one_line
 from pmtrans.inference.prediction import Prediction, predictions, with_unreadable
+from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_folder import TrainedModel, load_model
 
 __all__ = ["Prediction", "Predictor", "load", "model_folder"]
@@ -105,6 +106,6 @@ def model_folder(path: str | PathLike[str]) -> Path:
     folder = Path(path)
     if (folder / "model").is_dir():
         return folder / "model"
-    if (folder / "config.yaml").is_file():
+    if RunFolder(folder).config.is_file():
         raise RunError(f"Run {one_line(folder)!r} has no model yet: let `pmtrans train` finish it.")
     return folder

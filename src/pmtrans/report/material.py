@@ -106,7 +106,7 @@ def read_material(folder: Path) -> Material:
                 "none are shown."
             )
             data = None
-    environment = folder / "environment.json"
+    environment = run.environment
     return Material(
         folder=folder,
         config=config,
@@ -150,7 +150,7 @@ def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
 
 def _evidence(folder: Path, warnings: list[str]) -> Evidence | None:
     candidates = sorted(RunFolder(folder).candidates.glob("step-*/evidence.safetensors"))
-    path = folder / "evidence.safetensors"
+    path = RunFolder(folder).evidence
     path = path if path.is_file() or not candidates else candidates[-1]
     try:
         return read_evidence(path) if path.is_file() else None

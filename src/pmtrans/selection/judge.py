@@ -24,6 +24,7 @@ from pmtrans.selection.rule import choose
 from pmtrans.selection.validators import score_all
 
 PREFIX = "score."
+EVIDENCE = "evidence.safetensors"  # of a candidate, as of a finished stage
 
 
 class Outputs(Protocol):
@@ -80,7 +81,7 @@ class Judge:
             with new_folder(self.candidate(entry["step"])) as temporary:
                 weights = {name: value.detach().cpu().contiguous() for name, value in self.weights().items()}
                 safetensors.torch.save_file(weights, temporary / "weights.safetensors")
-                write_evidence(temporary / "evidence.safetensors", evidence)
+                write_evidence(temporary / EVIDENCE, evidence)
         for path in self.folder.glob("step-*"):
             if path.name not in {self.candidate(step).name for step in kept}:
                 shutil.rmtree(path, ignore_errors=True)
@@ -97,7 +98,7 @@ class Judge:
         folder = self.candidate(step)
         try:
             weights = safetensors.torch.load_file(folder / "weights.safetensors")
-            return step, choice.explanation, weights, read_evidence(folder / "evidence.safetensors")
+            return step, choice.explanation, weights, read_evidence(folder / EVIDENCE)
         except (OSError, SafetensorError) as error:
             raise RunError(
                 f"The selected model {one_line(folder)!r} cannot be read ({type(error).__name__}): it was removed or "

@@ -25,7 +25,6 @@ SAME = (
     "data.holdout",
     "method.head",
 )
-_OF_ONE_TARGET = ("finished.json", "evidence.safetensors")  # the rest of a stage holds for any target
 
 
 def adopt_stages(
@@ -40,8 +39,9 @@ def adopt_stages(
         if new.path.is_dir():
             continue
         with new_folder(new.path) as temporary:
-            for file in (old.finished, old.evidence, old.metrics):
-                if file.is_file() and (same_target or file.name not in _OF_ONE_TARGET):
+            of_one_target = (old.finished, old.evidence) if same_target else ()
+            for file in (*of_one_target, old.metrics):
+                if file.is_file():
                     shutil.copyfile(file, temporary / file.name)
             shutil.copytree(old.model, temporary / old.model.name)
             write_json(temporary / new.origin.name, {"run": donor.resolve().name, "same_target": same_target})

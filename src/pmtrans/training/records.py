@@ -175,7 +175,8 @@ _LOGGERS: dict[str, Callable[[Path, int], Listener]] = {
 def run_name(folder: Path) -> str:
     """The run's own name; the baseline inside a run is named after both."""
     folder = folder.resolve()
-    return f"{folder.parent.name}-baseline" if folder.name == "baseline" else folder.name
+    earlier = {stage.path.name for stage in RunFolder(folder.parent).stages[:-1]}
+    return f"{folder.parent.name}-{folder.name}" if folder.name in earlier else folder.name
 
 
 def refuse_missing(names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from pmtrans.data.image import load_image
 from pmtrans.errors import DataError, UserError
 from pmtrans.inference.inputs import gather
+from pmtrans.run.folder import RunFolder
 
 COUNT = 16
 
@@ -52,7 +53,7 @@ def _evenly_spaced(paths: Sequence[str], at_least: int) -> list[Image.Image]:
 
 def _data_of(run: Path) -> list[str]:
     try:
-        data = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["data"]
+        data = yaml.safe_load(RunFolder(run).config.read_text(encoding="utf-8"))["data"]
         return [place for place in (data["target"], data["source"]) if isinstance(place, str)]
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         return []
