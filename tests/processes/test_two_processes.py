@@ -73,6 +73,7 @@ RUNS: dict[str, dict[str, Any]] = {
         for name, more in COPIES_OF_WEIGHTS.items()
     },
 }
+ILL_CONDITIONED = {"method ckb": 1e-4}  # inverses of covariance operators multiply what is rounded
 RESUMED = {**TWELVE, **VIT}
 STOP = 7
 
@@ -127,15 +128,15 @@ def numbers(run: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in line.items() if k not in TIMES and isinstance(v, float)} for line in lines]
 
 
-def assert_close_runs(one: Path, two: Path) -> None:
-    """Losses and all that is logged to 1e-5, the weights as one vector to 1e-5.
+def assert_close_runs(one: Path, two: Path, logged: float = 1e-5) -> None:
+    """Losses and all that is logged to ``logged``, the weights as one vector to 1e-5.
 
     Not each weight by itself: the bias of the keys has no gradient but rounding, which AdamW makes a step of.
     """
     mine, theirs = numbers(one), numbers(two)
     assert len(mine) == len(theirs) >= 4
     for step, (first, second) in enumerate(zip(mine, theirs, strict=True)):
-        assert first == pytest.approx(second, rel=1e-5, abs=1e-5), step
+        assert first == pytest.approx(second, rel=logged, abs=logged), step
     my_weights, their_weights = (load_file(run / "model" / "model.safetensors") for run in (one, two))
     difference, length = (
         torch.cat([value.flatten().double() for value in values]).norm()
@@ -149,7 +150,7 @@ def test_two_processes_train_what_one_trains(name: str, pair: Path, home: Path) 
     alone = home / "one" / name.replace(" ", "-")
     alone.parent.mkdir(exist_ok=True)
     train(load_config(None, [], settings_of(name, home)), alone, Reporter(quiet=True))
-    assert_close_runs(alone, pair / alone.name)
+    assert_close_runs(alone, pair / alone.name, ILL_CONDITIONED.get(name, 1e-5))
 
 
 def test_a_run_resumes_with_and_without_sharding(pair: Path, home: Path) -> None:
