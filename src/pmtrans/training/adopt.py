@@ -12,7 +12,6 @@ from pmtrans.config import Config
 from pmtrans.errors import RunError, UserError, one_line
 from pmtrans.files import new_folder, read_json, write_json
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.provenance import flatten
 from pmtrans.settings import validate
 
 # what the weights of a source stage depend on, and what must be held out again
@@ -65,7 +64,7 @@ def _refuse_unlike(run: RunFolder, shown: str, config: Config, classes: tuple[st
             f"--from {shown!r} has other classes ({_few(theirs)}) than this source ({_few(classes)}): "
             "a source stage starts runs with the same classes only."
         )
-    old, new = (flatten(one.model_dump(mode="json")) for one in (_config(run, shown), config))
+    old, new = (one.model_dump(mode="json") for one in (_config(run, shown), config))
     for key in SAME:
         before, now = _value(old, key), _value(new, key)
         if before != now:
@@ -80,9 +79,10 @@ def _refuse_unlike(run: RunFolder, shown: str, config: Config, classes: tuple[st
 
 
 def _value(settings: dict[str, Any], key: str) -> Any:
-    """A setting, or the whole of a section that ``flatten`` took apart."""
-    inside = {name: value for name, value in settings.items() if name.startswith(f"{key}.")}
-    return settings.get(key, inside or None) or inside or settings.get(key)
+    """A setting by its dotted key."""
+    for part in key.split("."):
+        settings = settings[part]
+    return settings
 
 
 def _config(run: RunFolder, shown: str) -> Config:
