@@ -86,14 +86,16 @@ def test_losses_are_float32_under_autocast() -> None:
         )
 
 
-def test_learned_tradeoff_settles_where_alpha_is_one_over_the_loss() -> None:
+def test_learned_tradeoff_settles_where_each_weight_is_one_over_its_loss() -> None:
     tradeoff = Tradeoff("learned", 1.0)
     optimiser = torch.optim.Adam(tradeoff.parameters(), lr=0.05)
     for _ in range(400):
         optimiser.zero_grad()
         tradeoff(torch.tensor(2.0), torch.tensor(3.0), 0.5).backward()
         optimiser.step()
-    assert float(tradeoff.alpha(0.5)) == pytest.approx(1 / 5, rel=1e-2)  # d/dr (exp(-r) L + r) = 0
+    weights = [math.exp(-r) for r in tradeoff.log_variance.tolist()]
+    assert weights == pytest.approx([1 / 2, 1 / 3], rel=1e-2)  # d/dr (exp(-r) L + r) = 0
+    assert float(tradeoff.alpha(0.5)) == pytest.approx((1 / 2 + 1 / 3) / 2, rel=1e-2)
 
 
 def test_the_other_tradeoffs() -> None:

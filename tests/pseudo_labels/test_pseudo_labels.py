@@ -28,7 +28,7 @@ def plain_kmeans(features: list[list[float]], probabilities: list[list[float]]) 
         centroids: dict[int, list[float]] = {}
         for k in range(classes):
             mass = sum(weight[k] for weight in weights)
-            if mass > 0:
+            if any(max(weight) == weight[k] for weight in weights):
                 centroids[k] = [
                     sum(weights[m][k] * points[m][d] for m in range(len(points))) / mass for d in range(len(points[0]))
                 ]
@@ -62,7 +62,7 @@ def test_kmeans_equals_the_dense_formula_in_double_precision(
     for _ in range(2):
         sums = weights.T @ points
         cosine = points @ (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)).T
-        cosine[:, weights.sum(0) == 0] = -2
+        cosine[:, ~np.isin(np.arange(classes), weights.argmax(1))] = -2
         two = np.sort(cosine, axis=1)[:, -2:]
         assume(float((two[:, 1] - two[:, 0]).min()) > 1e-4)  # a tie may be broken either way
         weights = np.eye(classes)[cosine.argmax(1)]
@@ -83,6 +83,12 @@ def test_a_class_without_any_weight_draws_nobody() -> None:
     features = torch.tensor([[1.0, 30.0], [-1.0, -30.0], [1.0, 29.0]])
     logits = torch.tensor([[9.0, 0.0, -900.0], [0.0, 9.0, -900.0], [9.0, 0.0, -900.0]])
     assert kmeans_pseudo_labels(features, logits_MK=logits).tolist() == [0, 1, 0]
+
+
+def test_a_class_that_nobody_is_predicted_as_draws_nobody() -> None:
+    features = torch.tensor([[5.0, 0.0], [4.0, 3.0], [0.0, 5.0]])
+    logits = torch.tensor([[3.0, 0.0, 0.0], [2.0, 0.0, 1.9], [0.0, 3.0, 0.0]])  # class 2 is second best at most
+    assert 2 not in kmeans_pseudo_labels(features, logits_MK=logits).tolist()
 
 
 def test_a_class_that_nobody_was_assigned_to_is_left_out() -> None:

@@ -81,14 +81,18 @@ class SharedSettings:
 
         A recipe's method section applies to its own method and preset: another preset starts from its own values,
         another method inherits ``SHARED`` only. ``method.key=value`` applies to the methods that have the key.
+        A method with presets that nobody chose has the paper's: tables compare with the paper's numbers.
         """
         section = self._section()
-        preset = section.get("preset")
+        preset = section.get("preset", "paper")
         if entry.method != section.get("name", "pmtrans"):
             section = {key: section[key] for key in SHARED if key in section}
-        elif entry.preset not in (None, preset) and not (entry.preset == "paper" and preset is None):
+            preset = "paper"
+        elif entry.preset not in (None, preset):
             section = {}
-        section |= {"name": entry.method} | ({"preset": entry.preset} if entry.preset else {})
+        section |= {"name": entry.method}
+        if entry.preset or _has_option(entry.method, "method.preset"):
+            section["preset"] = entry.preset or preset
         overrides = [o for o in self.overrides if not o.startswith("method.") or _has_option(entry.method, o)]
         switches = [text if "." in text.partition("=")[0] else f"method.{text}" for text in entry.switches]
         return load_config(

@@ -1,6 +1,7 @@
 """alpha: the weight of the mixup losses, relative to the classification loss.
 
-``learned``   homoscedastic-uncertainty form (Kendall et al., CVPR 2018): exp(-r) L + r, which cannot collapse to 0.
+``learned``   homoscedastic-uncertainty form (Kendall et al., CVPR 2018): exp(-r) L + r, one r for each loss, so that
+              the floor of one does not shrink the other; it cannot collapse to 0.
 ``softplus``  as in the authors' code: softplus of a scalar trained by descent, one per loss; it can only shrink.
 ``ramp``      2 / (1 + exp(-10 p)) - 1 of the training progress p (Ganin and Lempitsky, ICML 2015).
 ``fixed``     a constant.
@@ -31,14 +32,14 @@ class Tradeoff(nn.Module):
         self.kind = kind
         self.value = value
         if kind == "learned":
-            self.log_variance = nn.Parameter(torch.tensor(-math.log(value)))
+            self.log_variance = nn.Parameter(torch.full((2,), -math.log(value)))
         elif kind == "softplus":
             self.raw = nn.Parameter(torch.full((2,), -2.0))
 
     def alpha(self, progress: float) -> Tensor | float:
-        """The current weight, for the log."""
+        """The current weight, for the log: the mean of both where each loss has its own."""
         if self.kind == "learned":
-            return torch.exp(-self.log_variance.detach())
+            return torch.exp(-self.log_variance.detach()).mean()
         if self.kind == "softplus":
             return F.softplus(self.raw.detach()).mean()
         return self.value * (ramp(progress) if self.kind == "ramp" else 1.0)
@@ -46,7 +47,8 @@ class Tradeoff(nn.Module):
     def forward(self, feature_space: Tensor, label_space: Tensor, progress: float) -> Tensor:
         """alpha (L_f + L_l), plus the regulariser if alpha is learned."""
         if self.kind == "learned":
-            return torch.exp(-self.log_variance) * (feature_space + label_space) + self.log_variance
+            weight = torch.exp(-self.log_variance)
+            return weight[0] * feature_space + weight[1] * label_space + self.log_variance.sum()
         if self.kind == "softplus":
             weight = F.softplus(self.raw)
             return weight[0] * feature_space + weight[1] * label_space

@@ -86,6 +86,7 @@ class Sizes:
     classes: int
     source_images: int
     target_images: int
+    steps_per_epoch: int = 1
 
 
 @dataclass

@@ -24,7 +24,7 @@ from pmtrans.methods.parts.additions import Additions
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
-from pmtrans.pseudo_labels import FeatureBank, NeighbourBank, kmeans_pseudo_labels
+from pmtrans.pseudo_labels import FeatureBank, NeighbourBank, kmeans_pseudo_labels, label_confidence
 
 
 class PMTrans(Method):
@@ -36,6 +36,7 @@ class PMTrans(Method):
     needs = "one pass of 3B; one pass over the target per epoch"
 
     pseudo_labels_M: Tensor
+    confidence_M: Tensor | None  # in (0, 1], of the pseudo labels; None: every label counts the same
 
     def __init__(self, model: Model, options: PMTransOptions, sizes: Sizes) -> None:
         super().__init__(model)
@@ -45,8 +46,11 @@ class PMTrans(Method):
         self.mixing = MIXINGS[options.mixing](beta, model.backbone.grid, options.ratio_weighs)
         self.mixing.check(model.backbone)
         self.tradeoff = Tradeoff(options.alpha, options.alpha_value)
-        self.additions = Additions(model, options.mcc, options.mic)
+        self.additions = Additions(model, options.added_weights())
+        self.beta_rate = options.beta_rate(sizes.steps_per_epoch)
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
+        weighted = options.confidence != "even"
+        self.register_buffer("confidence_M", torch.ones(sizes.target_images) if weighted else None)
         self.bank = (
             NeighbourBank(sizes.target_images, model.backbone.features, sizes.classes)
             if options.pseudo_labels == "neighbours"
@@ -61,11 +65,11 @@ class PMTrans(Method):
 
     def players(self, head_ratio: float) -> list[Player]:
         ascends = self.options.beta == "ascend"
-        rate = self.options.beta_learning_rate
+        mixing, tradeoff = named(self.mixing, "mixing"), named(self.tradeoff, "tradeoff")
         return [
             *super().players(head_ratio),
-            Player("patchmix", named(self.mixing, "mixing"), head_ratio, rate, ascends=ascends, decays=False),
-            Player("tradeoff", named(self.tradeoff, "tradeoff"), head_ratio, decays=False),
+            Player("patchmix", mixing, head_ratio, self.beta_rate, ascends=ascends, decays=False),
+            Player("tradeoff", tradeoff, head_ratio, self.options.alpha_learning_rate, decays=False),
         ]
 
     def before_step(self, moment: Moment, context: Context) -> None:
@@ -87,6 +91,8 @@ class PMTrans(Method):
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
+        if self.confidence_M is not None:
+            self.confidence_M.copy_(label_confidence(features_MF, labels_M, logits_MK.shape[1]))
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
         pseudo_labels, confidence = self._pseudo_labels(batch)
@@ -156,13 +162,15 @@ class PMTrans(Method):
             by_target = label_similarity(pseudo_labels, positives) if informed else identity_similarity(pseudo_labels)
             features = i.features_BF, s.features_BF, t.features_BF
             feature_space = mixup_feature_loss(*features, by_label, by_target, w_s, w_t, self.options.temperature)
+            feature_space = self.options.feature_weight * feature_space
         if self.options.label_loss:
             label_space = mixup_label_loss(logits_i, source_labels, pseudo_labels, w_s, w_t, confidence)
         return feature_space, label_space, w_s
 
     def _pseudo_labels(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         if self.bank is None:
-            return self.pseudo_labels_M[batch.target_index], None
+            confidence = None if self.confidence_M is None else self.confidence_M[batch.target_index]
+            return self.pseudo_labels_M[batch.target_index], confidence
         was_training = self.model.training
         self.model.eval()
         with torch.no_grad():  # the authors' code pays an extra evaluation pass of B each step

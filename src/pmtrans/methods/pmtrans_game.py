@@ -32,6 +32,7 @@ from pmtrans.data.transforms import Preprocessing
 from pmtrans.losses import classification_loss
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.mixing import Mixed
+from pmtrans.mixing.hierarchical import patch_concentrations
 
 PAIRS = 8
 STEPS = 2
@@ -53,9 +54,11 @@ class GameObserver:
 
     def __init__(self, method: PMTrans, batch: Batch, learning_rate: float) -> None:
         self.method, self.batch, self.learning_rate = method, batch, learning_rate
-        grid = method.model.backbone.patches if method.options.mixing == "patchmix" else 1
+        pairs, patches = len(batch.source_images), method.model.backbone.patches
         generator = torch.Generator().manual_seed(0)
-        self.quantiles = torch.rand(len(batch.source_images), grid, generator=generator).double().numpy()
+        drawn = 1 if method.options.mixing in ("mixup", "hierarchical") else patches
+        self.quantiles = torch.rand(pairs, drawn, generator=generator).double().numpy()
+        self.patch_quantiles = torch.rand(pairs, patches, generator=generator).double().numpy()
 
     def __call__(self, evaluation: Any) -> dict[str, float]:
         method = self.method
@@ -110,7 +113,11 @@ class GameObserver:
 
     def _mix(self, source: Tensor, target: Tensor, concentrations: tuple[float, ...]) -> Mixed:
         """Ratios at the fixed quantiles of the Beta, whatever its concentrations: common random numbers."""
-        ratio = torch.as_tensor(betaincinv(*concentrations, self.quantiles), dtype=torch.float32, device=source.device)
+        ratios = betaincinv(*concentrations, self.quantiles)
+        if self.method.options.mixing == "hierarchical":
+            b, g = patch_concentrations(torch.from_numpy(ratios))
+            ratios = betaincinv(b.numpy(), g.numpy(), self.patch_quantiles)
+        ratio = torch.as_tensor(ratios, dtype=torch.float32, device=source.device)
         ratio_BN = ratio.expand(-1, source.shape[1])
         if self.method.options.ratio_weighs == "target":
             ratio_BN = 1 - ratio_BN
@@ -174,7 +181,7 @@ class GameObserver:
 
 def observe_game(method: PMTrans, task: Domains, seed: int, learning_rate: float) -> GameObserver | None:
     """An observer on fixed pairs; None where ratios have no quantiles, as those of a box."""
-    if method.options.mixing not in ("patchmix", "mixup"):
+    if method.options.mixing not in ("patchmix", "hierarchical", "mixup"):
         return None
     pairs = fixed_pairs(task, seed).to(next(method.parameters()).device)
     return GameObserver(method, pairs, learning_rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Literal
 
@@ -26,11 +27,17 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
 }
 
 
-class PMTransOptions(Options):
-    """``preset`` fills in what is not given: ``paper`` (our reading) or ``reference`` (the authors' code)."""
+BEST: dict[str, Any] = {  # what earned its place beyond the paper: docs/results.md, "The parts of best"
+}
 
-    preset: Literal["paper", "reference"] = Field(
-        "paper", description="paper: our reading of the paper; reference: the authors' code"
+PRESETS: dict[str, dict[str, Any]] = {"best": BEST, "paper": {}, "reference": REFERENCE}
+
+
+class PMTransOptions(Options):
+    """``preset`` fills in what is not given; the defaults below are those of ``paper``."""
+
+    preset: Literal["best", "paper", "reference"] = Field(
+        "best", description="best: the most accurate; paper: our reading of the paper; reference: the authors' code"
     )
     mixing: MixingName = Field("patchmix", description="how the two domains are mixed")
     beta: Literal["ascend", "descend", "fixed"] = Field(
@@ -40,6 +47,9 @@ class PMTransOptions(Options):
     beta_floor: float = Field(0.3, ge=0, description="lower bound of both concentrations")
     beta_ceiling: float = Field(5.0, gt=0, description="upper bound of both concentrations")
     beta_learning_rate: float | None = Field(3e-3, gt=0, description="P's own rate; null: the classifier's")
+    beta_pace: float | None = Field(
+        None, gt=0, le=1, description="P's rate in its own units: how far the mean ratio may move in an epoch"
+    )
     ratio_weighs: Literal["source", "target"] = Field("source", description="whose weight the Beta sample is")
     attention: Literal["scores", "uniform", "softmaxed"] = Field(
         "scores",
@@ -49,14 +59,23 @@ class PMTransOptions(Options):
     label_loss: bool = Field(True, description="mixup loss in the label space")
     class_information: bool = Field(False, description="target label similarity from pseudo labels, not identity")
     temperature: float = Field(1.0, gt=0, description="temperature of the cosine similarities")
+    feature_weight: float = Field(1.0, gt=0, description="weight of the loss in the feature space, inside alpha")
     positives: Positives = Field("mean", description="rows of label similarity: mean (sum to 1) or sum")
     alpha: TradeoffKind = Field("learned", description="weight of the game: learned, ramp, fixed, softplus")
     alpha_value: float = Field(1.0, gt=0, description="start of learned, top of ramp, value of fixed")
+    alpha_learning_rate: float | None = Field(
+        1e-2, gt=0, description="own rate of a learned alpha; null: the classifier's"
+    )
     pseudo_labels: Literal["kmeans", "neighbours"] = Field("kmeans", description="where target labels come from")
     refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
     reuse_features: bool = Field(
         False, description="k-means on what training saw of the target, after one full pass, not a pass each time"
     )
+    confidence: Literal["even", "clusters"] = Field(
+        "even", description="what pseudo labels count: all the same, or as sure as their cluster is near"
+    )
+    information: float = Field(0.0, ge=0, description="weight of an added information maximisation; 0: none")
+    nuclear_norm: float = Field(0.0, ge=0, description="weight of an added batch nuclear norm; 0: none")
     mcc: float = Field(0.0, ge=0, description="weight of an added minimum class confusion; 0: none")
     mic: float = Field(0.0, ge=0, description="weight of an added masked image consistency; 0: none")
 
@@ -65,7 +84,7 @@ class PMTransOptions(Options):
     def _fill_in(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        given = {**(REFERENCE if given.get("preset") == "reference" else {}), **given}
+        given = {**PRESETS.get(str(given.get("preset", "best")), {}), **given}
         fixed = re.fullmatch(r"fixed\(\s*([\d.]+)\s*,\s*([\d.]+)\s*\)", str(given.get("beta", "")))
         if fixed:
             given |= {"beta": "fixed", "beta_start": (float(fixed[1]), float(fixed[2]))}
@@ -79,6 +98,30 @@ class PMTransOptions(Options):
                     f"beta_start {value} is not between beta_floor {self.beta_floor} "
                     f"and beta_ceiling {self.beta_ceiling}"
                 )
-        if self.reuse_features and self.pseudo_labels != "kmeans":
-            raise ValueError("reuse_features is for pseudo_labels=kmeans; neighbours keep a bank of their own")
+        if self.pseudo_labels != "kmeans":
+            if self.reuse_features:
+                raise ValueError("reuse_features is for pseudo_labels=kmeans; neighbours keep a bank of their own")
+            if self.confidence != "even":
+                raise ValueError("confidence=clusters is for pseudo_labels=kmeans; neighbours have their own")
         return self
+
+    def added_weights(self) -> dict[str, float]:
+        """Of the losses on the target alone, by their names in the log."""
+        return {
+            "class_confusion": self.mcc,
+            "information": self.information,
+            "nuclear_norm": self.nuclear_norm,
+            "masked_consistency": self.mic,
+        }
+
+    def beta_rate(self, steps_per_epoch: int) -> float | None:
+        """P's learning rate; None: the classifier's.
+
+        A step of Adam moves a raw parameter by at most its rate r. With b = floor + softplus(raw) the mean ratio
+        b / (b + g) then moves by at most r (b' g + b g') / (b + g)^2, where b' = 1 - exp(floor - b).
+        """
+        if self.beta_pace is None:
+            return self.beta_learning_rate
+        b, g = self.beta_start
+        slope_b, slope_g = (-math.expm1(self.beta_floor - value) for value in (b, g))
+        return self.beta_pace / steps_per_epoch * (b + g) ** 2 / (slope_b * g + b * slope_g)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from pmtrans.mixing.beta import LearnableBeta
 from pmtrans.mixing.cutmix import CutMix
 from pmtrans.mixing.cutout import CutOut
+from pmtrans.mixing.hierarchical import HierarchicalPatchMix
 from pmtrans.mixing.label_weights import label_weights, uniform_scores
 from pmtrans.mixing.manifold_mixup import ManifoldMixup
 from pmtrans.mixing.mixing import Mixed, Mixing, Scores
@@ -15,6 +16,7 @@ from pmtrans.mixing.transmix import TransMix
 
 MIXINGS: dict[str, type[Mixing]] = {
     "patchmix": PatchMix,
+    "hierarchical": HierarchicalPatchMix,
     "mixup": Mixup,
     "manifold_mixup": ManifoldMixup,
     "cutmix": CutMix,
@@ -31,6 +33,7 @@ __all__ = [
     "MIXINGS",
     "CutMix",
     "CutOut",
+    "HierarchicalPatchMix",
     "LearnableBeta",
     "ManifoldMixup",
     "Mixed",

@@ -37,7 +37,7 @@ class LearnableBeta(nn.Module):
         """Ratios in float32 under any autocast; gradients reach both concentrations."""
         with torch.autocast(self.raw.device.type, enabled=False):
             b, g = self.concentrations()
-            ratios: Tensor = Beta(b, g).rsample(shape)
+            ratios: Tensor = Beta(b, g, validate_args=False).rsample(shape)
             return ratios
 
     @torch.no_grad()

@@ -1,6 +1,7 @@
 """Pseudo labels of the target: k-means over the whole domain, or a vote of nearest neighbours."""
 
 from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
+from pmtrans.pseudo_labels.confidence import label_confidence
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels, spherical_kmeans
 
-__all__ = ["FeatureBank", "NeighbourBank", "kmeans_pseudo_labels", "spherical_kmeans"]
+__all__ = ["FeatureBank", "NeighbourBank", "kmeans_pseudo_labels", "label_confidence", "spherical_kmeans"]

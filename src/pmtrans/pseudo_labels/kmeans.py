@@ -27,8 +27,8 @@ def kmeans_pseudo_labels(features_MF: Tensor, *, logits_MK: Tensor, chunk: int =
     """Labels_M, deterministic; no M x M matrix, and no copy of features or logits beyond a chunk.
 
     A 1 is appended to each feature, then L2-normalised. Round 1: the centroid of a class is the mean weighted by the
-    softmax of the logits; assign by cosine. Round 2: centroids from that hard assignment; assign again. Classes
-    without an assigned image are left out.
+    softmax of the logits; assign by cosine. Round 2: centroids from that hard assignment; assign again. A class that
+    no image is predicted as (round 1) or assigned to (round 2) is left out.
     """
     classes = logits_MK.shape[1]
     scale_M = (squared_lengths(features_MF, chunk) + 1).rsqrt()  # (feature, 1) times this has length 1
@@ -39,12 +39,16 @@ def kmeans_pseudo_labels(features_MF: Tensor, *, logits_MK: Tensor, chunk: int =
     def hard(piece: slice) -> Tensor:
         return one_hot(first_M[piece], scale_M[piece], classes)
 
-    first_M = _round(features_MF, soft, classes, chunk)
-    return _round(features_MF, hard, classes, chunk)
+    predicted_M = torch.cat([logits_MK[piece].argmax(1) for piece in slices(len(logits_MK), chunk)])
+    first_M = _round(features_MF, soft, predicted_M, classes, chunk)
+    return _round(features_MF, hard, first_M, classes, chunk)
 
 
-def _round(features_MF: Tensor, weights_CK: Weights, classes: int, chunk: int) -> Tensor:
-    """Centroids from these weights, then assignment by cosine (which is scale-free, so sums serve as means)."""
+def _round(features_MF: Tensor, weights_CK: Weights, present_M: Tensor, classes: int, chunk: int) -> Tensor:
+    """Centroids from these weights, then assignment by cosine (which is scale-free, so sums serve as means).
+
+    Only classes that are among ``present`` are assigned.
+    """
     appended_K = torch.zeros(classes, device=features_MF.device)
 
     def counted(piece: slice) -> Tensor:
@@ -54,7 +58,8 @@ def _round(features_MF: Tensor, weights_CK: Weights, classes: int, chunk: int) -
 
     sums_KF = weighted_sums(features_MF, counted, classes, chunk)
     centroids_KF = F.normalize(torch.cat([sums_KF, appended_K[:, None]], 1), dim=1)
-    offset_K = centroids_KF[:, -1].masked_fill(appended_K == 0, -torch.inf)  # empty class: never assigned
+    absent_K = torch.ones(classes, dtype=torch.bool, device=features_MF.device).index_fill_(0, present_M, False)
+    offset_K = centroids_KF[:, -1].masked_fill(absent_K, -torch.inf)
     return nearest(features_MF, centroids_KF[:, :-1], offset_K, chunk)
 
 

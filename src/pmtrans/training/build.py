@@ -73,9 +73,11 @@ def build(
     trained = build_model(config, data, start)
     entry = METHODS[config.method["name"]]
     options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
-    sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain))
+    task = build_task(config, data, trained.preprocessing, reporter)
+    _, steps_per_epoch = task.steps(config)
+    sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain), steps_per_epoch)
     freeze_blocks(trained.model.backbone, config.train.freeze_blocks)
     method = entry.create(trained.model, options, sizes)
     method.average = EMATeacher(trained.model, config.train.ema) if config.train.ema else None
     fix_betas(method, config.train.freeze_blocks, reporter)
-    return method, build_task(config, data, trained.preprocessing, reporter), trained
+    return method, task, trained
