@@ -19,12 +19,19 @@ from pmtrans.losses import (
     mixup_feature_loss,
     mixup_label_loss,
 )
-from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, TargetPass, named
 from pmtrans.methods.parts.additions import Additions
+from pmtrans.methods.parts.head_alignment import align_head
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
-from pmtrans.pseudo_labels import FeatureBank, NeighbourBank, kmeans_pseudo_labels, label_confidence
+from pmtrans.pseudo_labels import (
+    FeatureBank,
+    NeighbourBank,
+    kmeans_pseudo_labels,
+    label_confidence,
+    propagated_probabilities,
+)
 
 
 class PMTrans(Method):
@@ -49,8 +56,7 @@ class PMTrans(Method):
         self.additions = Additions(model, options.added_weights())
         self.beta_rate = options.beta_rate(sizes.steps_per_epoch)
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
-        weighted = options.confidence != "even"
-        self.register_buffer("confidence_M", torch.ones(sizes.target_images) if weighted else None)
+        self.register_buffer("confidence_M", torch.ones(sizes.target_images) if options.confidence else None)
         self.bank = (
             NeighbourBank(sizes.target_images, model.backbone.features, sizes.classes)
             if options.pseudo_labels == "neighbours"
@@ -80,19 +86,39 @@ class PMTrans(Method):
             return
         if first or self.seen is None:
             target = context.target_pass()
-            features_MF, logits_MK = target.features_MF, target.logits_MK
         else:
-            features_MF, logits_MK = self.seen.features_MF, self.seen.logits_MK
-        if first and self.bank is not None:
-            self.bank.fill(features_MF, probabilities_MK=logits_MK.float().softmax(1))
-        if first and self.seen is not None:
-            self.seen.fill(features_MF, logits_MK=logits_MK)
-        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
+            target = TargetPass(self.seen.features_MF, self.seen.logits_MK)
+        if first:
+            target = self._begin(target, context)
+        labels_M, confidence_M = self._label(target)
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
         if self.confidence_M is not None:
-            self.confidence_M.copy_(label_confidence(features_MF, labels_M, logits_MK.shape[1]))
+            self.confidence_M.copy_(confidence_M)
+
+    def _begin(self, target: TargetPass, context: Context) -> TargetPass:
+        """Align the classifier, fill the banks."""
+        features_MF, logits_MK = target.features_MF, target.logits_MK
+        if self.options.align_head:
+            assert context.source_pass is not None
+            align_head(self.model.head, context.source_pass(), target, self.options.label_smoothing)
+            with torch.no_grad():
+                logits_MK = self.model.head(features_MF.float())
+        if self.bank is not None:
+            self.bank.fill(features_MF, probabilities_MK=logits_MK.float().softmax(1))
+        if self.seen is not None:
+            self.seen.fill(features_MF, logits_MK=logits_MK)
+        return TargetPass(features_MF, logits_MK)
+
+    def _label(self, target: TargetPass) -> tuple[Tensor, Tensor]:
+        """Labels_M of the whole target and their confidences_M."""
+        features_MF, logits_MK = target.features_MF, target.logits_MK
+        if self.options.pseudo_labels == "propagation":
+            confidence_M, labels_M = propagated_probabilities(features_MF, logits_MK.float().softmax(1)).max(1)
+            return labels_M, confidence_M
+        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
+        return labels_M, label_confidence(features_MF, labels_M, logits_MK.shape[1])
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
         pseudo_labels, confidence = self._pseudo_labels(batch)

@@ -66,14 +66,17 @@ class PMTransOptions(Options):
     alpha_learning_rate: float | None = Field(
         1e-2, gt=0, description="own rate of a learned alpha; null: the classifier's"
     )
-    pseudo_labels: Literal["kmeans", "neighbours"] = Field("kmeans", description="where target labels come from")
-    refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
+    align_head: bool = Field(
+        False, description="before the first step, fit the classifier to source and target with the features fixed"
+    )
+    pseudo_labels: Literal["kmeans", "propagation", "neighbours"] = Field(
+        "kmeans", description="target labels: clusters, predictions spread over near images, or the authors' bank"
+    )
+    refresh_steps: int | None = Field(None, ge=1, description="steps between two labellings; null: an epoch")
     reuse_features: bool = Field(
-        False, description="k-means on what training saw of the target, after one full pass, not a pass each time"
+        False, description="label from what training saw of the target, after one full pass, not a pass each time"
     )
-    confidence: Literal["even", "clusters"] = Field(
-        "even", description="what pseudo labels count: all the same, or as sure as their cluster is near"
-    )
+    confidence: bool = Field(False, description="pseudo labels count by their confidence, not all the same")
     information: float = Field(0.0, ge=0, description="weight of an added information maximisation; 0: none")
     nuclear_norm: float = Field(0.0, ge=0, description="weight of an added batch nuclear norm; 0: none")
     mcc: float = Field(0.0, ge=0, description="weight of an added minimum class confusion; 0: none")
@@ -98,11 +101,11 @@ class PMTransOptions(Options):
                     f"beta_start {value} is not between beta_floor {self.beta_floor} "
                     f"and beta_ceiling {self.beta_ceiling}"
                 )
-        if self.pseudo_labels != "kmeans":
+        if self.pseudo_labels == "neighbours":
             if self.reuse_features:
-                raise ValueError("reuse_features is for pseudo_labels=kmeans; neighbours keep a bank of their own")
-            if self.confidence != "even":
-                raise ValueError("confidence=clusters is for pseudo_labels=kmeans; neighbours have their own")
+                raise ValueError("reuse_features is not for pseudo_labels=neighbours, which keep a bank of their own")
+            if self.confidence:
+                raise ValueError("confidence is not for pseudo_labels=neighbours, which have one of their own")
         return self
 
     def added_weights(self) -> dict[str, float]:

@@ -3,5 +3,13 @@
 from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
 from pmtrans.pseudo_labels.confidence import label_confidence
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels, spherical_kmeans
+from pmtrans.pseudo_labels.propagation import propagated_probabilities
 
-__all__ = ["FeatureBank", "NeighbourBank", "kmeans_pseudo_labels", "label_confidence", "spherical_kmeans"]
+__all__ = [
+    "FeatureBank",
+    "NeighbourBank",
+    "kmeans_pseudo_labels",
+    "label_confidence",
+    "propagated_probabilities",
+    "spherical_kmeans",
+]
