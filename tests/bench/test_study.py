@@ -119,6 +119,8 @@ def test_a_study_is_run_resumed_and_extended(home: Path) -> None:
     undisturbed = home / "undisturbed"
     assert run_study(file, undisturbed).exit_code == 0
     assert without_time(out) == without_time(undisturbed)
+    adapted = Path("runs/shop2phone/uniform/0/evidence.safetensors")
+    assert (out / adapted).read_bytes() == (undisturbed / adapted).read_bytes()
 
     write(home, seeds=[0, 1], variants={"uniform": STUDY["variants"]["uniform"]})
     extended = run_study(file, out)
@@ -215,7 +217,7 @@ def test_tasks_of_a_benchmark_are_found_by_name(tmp_path: Path) -> None:
     ("changes", "told"),
     [
         ({"variant": {}}, "study.yaml: Unknown key 'variant'. Did you mean 'variants'?"),
-        ({"variants": {}}, "study.yaml: Key 'variants'"),
+        ({"variants": {}}, "study.yaml: Key 'variants' must map at least one name"),
         ({"variants": {"a": {"train.epoch": 3}}}, "study.yaml: variants.a: Unknown key 'train.epoch'."),
         ({"variants": {"a": {"method.temprature": 3}}}, "study.yaml: variants.a: Unknown key 'method.temprature'."),
         ({"variants": {"a": {"train.epochs": "many"}}}, "study.yaml: variants.a: Key 'train.epochs' cannot be 'many'"),
@@ -234,13 +236,17 @@ def test_tasks_of_a_benchmark_are_found_by_name(tmp_path: Path) -> None:
         ({"tasks": ["A2X"], "benchmark": "office-31"}, "study.yaml: tasks: "),
         ({"tasks": ["A2W"], "benchmark": "office-32"}, "study.yaml: benchmark: no benchmark 'office-32'"),
         ({"benchmark": "office-31"}, "study.yaml: Key 'benchmark' goes with a list"),
-        ({"tasks": {"t": {"source": "photos/shop"}}}, "study.yaml: Key 'tasks.t.target'"),
+        ({"tasks": {"t": {"source": "photos/shop"}}}, "study.yaml: Key 'tasks.t' must be {source: PATH"),
+        (
+            {"tasks": {"t": {"source": "photos/shop", "target": "photos/phone", "taget": 1}}},
+            "study.yaml: Unknown key 'tasks.t.taget'. Did you mean 'tasks.t.target'?",
+        ),
         ({"tasks": {"t": "photos"}}, "study.yaml: Key 'tasks.t' must be {source: PATH, target: PATH}"),
-        ({"tasks": {"t": {"source": "photos/shop", "target": "photos/gone"}}}, "study.yaml: tasks.t: "),
+        ({"tasks": {"t": {"source": "photos/shop", "target": "photos/gone"}}}, "photos/gone: there is no such folder"),
         ({"tasks": {"t": {"source": "gone", "target": "photos/phone"}}}, "study.yaml: tasks.t: "),
-        ({"seeds": []}, "study.yaml: Key 'seeds'"),
+        ({"seeds": []}, "study.yaml: Key 'seeds' cannot be []"),
         ({"seeds": 3}, "study.yaml: Key 'seeds' cannot be '3'"),
-        ({"seeds": [0, -1]}, "study.yaml: Key 'seeds' cannot have -1"),
+        ({"seeds": [0, -1]}, "study.yaml: Key 'seeds' cannot be [0, -1]"),
         ({"weights": "gone.pth"}, "study.yaml: variants.paper: Key 'backbone.weights': there is no file 'gone.pth'"),
         ({"recipe": "gone.yaml"}, "study.yaml: Recipe 'gone.yaml' is neither a file nor a packaged recipe"),
     ],

@@ -55,12 +55,12 @@ class StudyFile(SettingsSection):
     recipe: str | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     weights: str | None = None
-    variants: dict[str, dict[str, Any] | None] = Field(min_length=1)
+    variants: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     reference: str | None = None
     benchmark: str | None = None
     data: str | None = None
     tasks: Any = None
-    seeds: list[int] = Field([0], min_length=1)
+    seeds: list[int] = Field([0])
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,11 @@ def read_study(file: Path, data: Path | None = None, weights: str | None = None)
     path = _find(file)
     with _named(file.name):
         given = _replaced(checked(StudyFile, _read(path)), data, weights)
+        if not given.variants:
+            raise ConfigError("Key 'variants' must map at least one name to the settings that it changes.")
         seeds = tuple(dict.fromkeys(given.seeds))
-        if min(seeds) < 0:
-            raise ConfigError(f"Key 'seeds' cannot have {min(seeds)}: seeds are whole numbers from 0 on.")
+        if not seeds or min(seeds) < 0:
+            raise ConfigError(f"Key 'seeds' cannot be {given.seeds}: list whole numbers from 0 on, such as [0, 1, 2].")
         reference = given.reference if given.reference is not None else next(iter(given.variants))
         if reference not in given.variants:
             near = nearest(reference, given.variants)
@@ -196,7 +198,7 @@ def _tasks(given: StudyFile, home: Path) -> dict[str, TaskData]:
         raise ConfigError("Key 'tasks' must map names to {source: PATH, target: PATH}, or list tasks of a 'benchmark'.")
     tasks = {}
     for name, value in given.tasks.items():
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or not {"source", "target"} <= value.keys():
             raise ConfigError(f"Key 'tasks.{one_line(name, 60)}' must be {{source: PATH, target: PATH}}.")
         folders = checked(TaskFolders, value, f"tasks.{one_line(name, 60)}.")
         tasks[str(name)] = TaskData(_domains(root / folders.source, root / folders.target))

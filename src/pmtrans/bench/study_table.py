@@ -99,11 +99,10 @@ def _means(runs: Sequence[StudyRun], text: StudyText, shown: Mapping[str, Read])
         costs = [_mean(own, read, ".0f") for read in COSTS.values()]
         done = f"{len(own)}/{text.runs // len(text.variants)}"
         body.append([escape_markdown(variant), *places, *measures, *costs, done])
-    caption = (
-        "Means over tasks and seeds. The rank without labels is by the label-free score, and open to anybody"
-        + ("; the rank by target labels, by `selected`, is an oracle's." if SELECTED in ranked else ".")
-        + ("" if SELECTED in shown or not runs else " The targets have no labels: no accuracy can be measured.")
-    )
+    caption = "Means over tasks and seeds. The rank without labels is by the label-free score, which a user has"
+    caption += "; that by target labels is by `selected`, which only an oracle has." if SELECTED in shown else "."
+    if runs and SELECTED not in shown:
+        caption += " The targets have no labels: no accuracy can be measured."
     return [[caption], markdown_rows(head, body), _choices(ranked)]
 
 
