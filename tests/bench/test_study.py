@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from pmtrans.bench.study import plan_study, read_study
 from pmtrans.cli import app
@@ -202,7 +201,12 @@ def test_variants_override_settings_and_these_the_recipe(home: Path) -> None:
 
 def test_tasks_of_a_benchmark_are_found_by_name(tmp_path: Path) -> None:
     write_office_home(tmp_path / "office-home", per_class=1)
-    changes = {"benchmark": "office-home", "data": "office-home", "tasks": ["A2C", "R2P"], "seeds": [3, 4, 3]}
+    changes: dict[str, Any] = {
+        "benchmark": "office-home",
+        "data": "office-home",
+        "tasks": ["A2C", "R2P"],
+        "seeds": [3, 4, 3],
+    }
     suite = plan_study(read_study(write(tmp_path, **changes)), tmp_path / "out")
     assert [(job.seed, job.task, job.method) for job in suite.jobs][:4] == [
         (3, "A2C", "paper"), (3, "A2C", "uniform"), (3, "R2P", "paper"), (3, "R2P", "uniform"),

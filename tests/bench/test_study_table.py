@@ -16,10 +16,11 @@ from pmtrans.bench.study_table import MEASURES, StudyRun, StudyText, ranks, stud
 def runs_of(variant: str, scores: list[float], selected: list[float] | None, seconds: float = 10.0) -> list[StudyRun]:
     """Two seeds of A2W, then two of W2A."""
     pairs = [("A2W", 0), ("A2W", 1), ("W2A", 0), ("W2A", 1)]
-    return [
-        StudyRun(variant, *pairs[place], score, *([selected[place]] * 3 if selected else [None] * 3), seconds, 960)
-        for place, score in enumerate(scores)
-    ]
+    runs = []
+    for place, score in enumerate(scores):
+        accuracy = selected[place] if selected else None
+        runs.append(StudyRun(variant, *pairs[place], score, accuracy, accuracy, accuracy, seconds, 960))
+    return runs
 
 
 LABELLED = [

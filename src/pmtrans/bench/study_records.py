@@ -73,9 +73,9 @@ def images_encoded(folder: RunFolder, config: Config) -> int:
     """Images that the steps of the adaptation put through the network: of each pair the source image, the target
     image and, where the method mixes, the mixed one. Passes for pseudo labels and evaluations are not counted."""
     method = METHODS[config.method["name"]].method
-    per_pair = method.uses_source + method.uses_target + ("mixing" in config.method)
+    per_pair: int = method.uses_source + method.uses_target + ("mixing" in config.method)
     domains = read_json(folder.data)
-    batch_size = min(config.train.batch_size, domains["source"]["images"], domains["target"]["images"])
+    batch_size: int = min(config.train.batch_size, domains["source"]["images"], domains["target"]["images"])
     steps: int = read_json(folder.finished)["evaluations"][-1]["step"]  # the last step is always evaluated
     return steps * config.train.accumulate * batch_size * per_pair
 
