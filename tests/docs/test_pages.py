@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pmtrans.bench.complexity import SWEEPS
 from pmtrans.cli import main
@@ -43,7 +44,7 @@ FENCE = re.compile(r"```(console|python)\n(.*?)```", re.S)
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """``photos/shop``, ``photos/phone``, its labelled copy, a list, a table and ``quick.yaml``."""
+    """``photos/shop``, ``photos/phone``, its labelled copy, a list, a table, ``quick.yaml`` and ``study.yaml``."""
     classes = ["ant", "bee", "cat"]
     write_domain(tmp_path / "photos" / "shop", classes, 8, tint=0)
     labelled = write_domain(tmp_path / "photos" / "phone-labelled", classes, 4, tint=60, seed=1)
@@ -57,6 +58,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [f"{path.relative_to(tmp_path)},{path.parent.name}\n" for path in shop]
     (tmp_path / "shop.csv").write_text("path,label\n" + "".join(rows))
     (tmp_path / "quick.yaml").write_text(QUICK)
+    (tmp_path / "study.yaml").write_text(small_study())
     write_office_home(tmp_path / "datasets" / "office-home", per_class=4)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -86,6 +88,12 @@ def test_every_command_and_snippet_on_the_page_works(
             else:
                 assert command.startswith("make "), command
                 assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text()
+
+
+def small_study() -> str:
+    """The study that docs/bench.md shows, with the tiny network and one seed."""
+    (text,) = re.findall(r"```yaml\n(# study.yaml\n.*?)```", (ROOT / "docs" / "bench.md").read_text(), re.S)
+    return yaml.safe_dump({**yaml.safe_load(text), "recipe": "quick.yaml", "seeds": [0]}, sort_keys=False)
 
 
 def _with_quick_recipe() -> object:

@@ -54,6 +54,7 @@ class Suite:
     ablations: dict[str, dict[str, str]]
     common: dict[str, Any]  # settings that all runs share, without method and domains
     ablation: str | None = None
+    class_names: tuple[str, ...] | None = None  # written to ``classes.txt``, where lists have ids only
 
 
 def plan_suite(
@@ -90,11 +91,8 @@ def plan_suite(
                 config = settings.configure(entry, run_settings)
                 folder = out / "runs" / name / slug(entry.name) / str(seed)
                 evaluation = str(found.evaluation) if found.evaluation != found.target else None
-                key = source_key(config)
-                after = first.setdefault(key, folder) if key else folder
-                jobs.append(
-                    Job(title, name, entry.name, seed, config, folder, evaluation, after if after != folder else None)
-                )
+                after = first_with_stage(first, config, folder)
+                jobs.append(Job(title, name, entry.name, seed, config, folder, evaluation, after))
     variants = {
         one.name: {label: settings.canonical(entry).name for label, entry in one.variants.items()}
         for one in ABLATIONS.values()
@@ -102,7 +100,15 @@ def plan_suite(
     methods = tuple(entry.name for entry in named)
     order = tuple(dict.fromkeys((*known, *benchmark.task_names())))
     common = {"suite": title, **_common(settings.configure(Entry("source_only")))}
-    return Suite(title, out, order, methods, tuple(jobs), variants, common, ablation.name if ablation else None)
+    wanted = ablation.name if ablation else None
+    return Suite(title, out, order, methods, tuple(jobs), variants, common, wanted, benchmark.class_names)
+
+
+def first_with_stage(first: dict[str, Path], config: Config, folder: Path) -> Path | None:
+    """The run that trains the source stage of ``config``, None if ``folder`` does; ``first`` is kept up to date."""
+    key = source_key(config)
+    trains = first.setdefault(key, folder) if key else folder
+    return trains if trains != folder else None
 
 
 def slug(name: str) -> str:
@@ -130,9 +136,8 @@ def open_suite(suite: Suite) -> None:
         raise RunError(
             f"Suite {one_line(suite.out)!r} was started with other settings ({changed}): choose another --out."
         )
-    classes = benchmark_named(suite.name.removesuffix("-split")).class_names
-    if classes:
-        write_text(suite.out / "classes.txt", "".join(f"{name}\n" for name in classes))
+    if suite.class_names:
+        write_text(suite.out / "classes.txt", "".join(f"{name}\n" for name in suite.class_names))
 
 
 def _common(config: Config) -> dict[str, Any]:

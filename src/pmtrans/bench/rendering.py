@@ -42,17 +42,20 @@ def latex(grids: Sequence[Grid]) -> str:
 
 
 def _markdown_table(grid: Grid) -> str:
-    def line(entries: Sequence[str]) -> str:
-        return f"| {' | '.join(entries)} |"
-
-    rule = [":--"] * len(grid.stub) + ["--:"] * len(grid.columns)
-    head = [*map(_escape_markdown, grid.stub), *map(_escape_markdown, grid.columns)]
+    head = [*map(escape_markdown, grid.stub), *map(escape_markdown, grid.columns)]
     body = [
-        line([*map(_escape_markdown, row.labels), *(_number(cell, "{} ± {}", "\\*") for cell in row.cells)])
+        [*map(escape_markdown, row.labels), *(_number(cell, "{} ± {}", "\\*") for cell in row.cells)]
         for row in grid.lines
     ]
-    notes = [f"\\* {_escape_markdown(note)}\n" for note in grid.notes]
-    return "\n".join([f"### {_escape_markdown(grid.title)}\n", line(head), line(rule), *body, "", *notes])
+    notes = [f"\\* {escape_markdown(note)}\n" for note in grid.notes]
+    rows = markdown_rows(head, body, len(grid.stub))
+    return "\n".join([f"### {escape_markdown(grid.title)}\n", *rows, "", *notes])
+
+
+def markdown_rows(head: Sequence[str], body: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """The lines of a table; the first ``left`` columns are aligned left, the others right. Cells are Markdown."""
+    rule = [":--"] * left + ["--:"] * (len(head) - left)
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *body)]
 
 
 def _csv_table(grid: Grid) -> str:
@@ -114,7 +117,7 @@ def _latex_task(name: str) -> str:
     return rf"{match[1]}$\to${match[2]}" if match else _escape_latex(name)
 
 
-def _escape_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*<`])", r"\\\1", " ".join(text.split()))
 
 

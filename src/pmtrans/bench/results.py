@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from fnmatch import fnmatchcase
+from typing import Any
 
 from pmtrans.bench.paper.numbers import AVERAGE, PaperRow, Table
 
@@ -36,10 +37,15 @@ class Result:
 
 def results_csv(results: Sequence[Result]) -> str:
     """One line per run, accuracies as fractions, empty where unknown."""
+    return records_csv(Result, results)
+
+
+def records_csv(kind: type[Any], records: Sequence[Any]) -> str:
+    """Data classes of one kind, a line each under the names of its fields; None is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(field.name for field in fields(Result))
-    writer.writerows(astuple(result) for result in results)
+    writer.writerow(field.name for field in fields(kind))
+    writer.writerows(astuple(record) for record in records)
     return text.getvalue()
 
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from pmtrans.bench.display import Display
 from pmtrans.bench.engine import Engine
 from pmtrans.bench.execute import Outcome, fail, read_result
 from pmtrans.bench.jobs import Job, Suite
+from pmtrans.bench.results import Result
 from pmtrans.bench.suite_files import write_records
 from pmtrans.errors import one_line
 from pmtrans.signals import Interrupted, StopRequest, stop_on_signals
 
 TRIES = 3  # of a run whose worker process is killed: the run itself may need too much memory
+Write = Callable[[Suite], Sequence[Result]]
 
 
-def run_suite(suite: Suite, engine: Engine, display: Display) -> int:
-    """Returns the number of failed runs. On a signal the active runs save, then ``Interrupted`` is raised."""
+def run_suite(suite: Suite, engine: Engine, display: Display, write: Write = write_records) -> int:
+    """Returns the number of failed runs. On a signal the active runs save, then ``Interrupted`` is raised.
+
+    ``write``: what writes the tables, and gives the results in them.
+    """
     waiting = [job for job in suite.jobs if not is_done(job)]
-    display.begin(suite, write_records(suite), len(suite.jobs) - len(waiting))
+    display.begin(suite, write(suite), len(suite.jobs) - len(waiting))
     with stop_on_signals() as stop:
         try:
-            return _SuiteRun(suite, engine, display, stop, waiting).run()
+            return _SuiteRun(suite, engine, display, stop, waiting, write).run()
         finally:
             display.end()
             engine.close()
@@ -36,9 +42,11 @@ def is_done(job: Job) -> bool:
 class _SuiteRun:
     """Waiting and active runs, and the number of failures."""
 
-    def __init__(self, suite: Suite, engine: Engine, display: Display, stop: StopRequest, waiting: list[Job]) -> None:
+    def __init__(
+        self, suite: Suite, engine: Engine, display: Display, stop: StopRequest, waiting: list[Job], write: Write
+    ) -> None:
         self.suite, self.engine, self.display, self.stop = suite, engine, display, stop
-        self.waiting = waiting
+        self.waiting, self.write = waiting, write
         self.running: dict[Future[Outcome], Job] = {}
         self.lost: Counter[str] = Counter()
         self.failed = 0
@@ -80,4 +88,4 @@ class _SuiteRun:
         else:
             outcome = future.result()
         self.failed += outcome.status == "failed"
-        self.display.ended(job, outcome, write_records(self.suite))
+        self.display.ended(job, outcome, self.write(self.suite))

@@ -19,6 +19,7 @@ from pmtrans.cli.predict import predict
 from pmtrans.cli.report import report
 from pmtrans.cli.serve import serve
 from pmtrans.cli.settings import settings
+from pmtrans.cli.study import study
 from pmtrans.cli.train import train
 
 app = typer.Typer(
@@ -29,7 +30,21 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, data, methods, settings, train, evaluate, report, label_these, predict, export, serve):
+for command in (
+    demo,
+    check,
+    data,
+    methods,
+    settings,
+    train,
+    evaluate,
+    report,
+    label_these,
+    predict,
+    export,
+    serve,
+    study,
+):
     app.command()(command)
 app.add_typer(bench)
 

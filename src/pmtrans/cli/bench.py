@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pmtrans.cli.engine_flags import Cpus, EngineName, Gpus, Parallel, Quiet, RayAddress
+
 
 class _RunByDefault(TyperGroup):
     """``pmtrans bench office-31 ...`` is short for ``pmtrans bench run office-31 ...``."""
@@ -68,15 +70,13 @@ def run(
     protocol: Annotated[
         str, typer.Option(help="`whole`, or DomainNet's `split`: adapt to the train list, evaluate on the test list.")
     ] = "whole",
-    parallel: Annotated[int, typer.Option(min=1, help="Runs at a time on this machine; the cores are shared.")] = 1,
-    engine: Annotated[str, typer.Option(help="`local`, or `ray`: a cluster that can read --data and --out.")] = "local",
-    ray_address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster; default: start a local one.", show_default=False)
-    ] = None,
-    cpus: Annotated[float, typer.Option(help="Ray: CPUs per run.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Ray: GPUs per run, such as 0.5.")] = 0,
+    parallel: Parallel = 1,
+    engine: EngineName = "local",
+    ray_address: RayAddress = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = 0,
     figures: Annotated[bool, typer.Option("--figures", help="Draw the figures at the end, in OUT/figures.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the table.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a benchmark; results.csv, table.md, table.csv and table.tex in OUT are updated after every run.
 
@@ -87,8 +87,8 @@ def run(
         pmtrans bench office-31 --data datasets/office31 --out runs/office-31 --seeds 0,1
     """
     from pmtrans.bench.ablations import ablation_named
-    from pmtrans.bench.display import Display, RunReporter
-    from pmtrans.bench.engine import Engine, LocalProcesses, Serial
+    from pmtrans.bench.display import Display
+    from pmtrans.bench.engines import create_engine
     from pmtrans.bench.entry import SharedSettings, parse_entries
     from pmtrans.bench.jobs import open_suite, parse_seeds, plan_suite
     from pmtrans.bench.suite import run_suite
@@ -103,8 +103,6 @@ def run(
         raise ConfigError("Name a suite (office-31, office-home, visda-2017, domainnet) or an --ablation.")
     if protocol not in ("whole", "split"):
         raise ConfigError(f"--protocol {protocol!r} is neither whole nor split.")
-    if engine not in ("local", "ray"):
-        raise ConfigError(f"--engine {engine!r} is neither local nor ray.")
     if weights is not None and Path(weights).is_file():
         weights = str(Path(weights).resolve())  # the workers of a cluster have another working folder
     settings = SharedSettings(recipe, tuple(overrides), settings_from_flags(backbone=backbone, weights=weights))
@@ -122,13 +120,7 @@ def run(
     )
     open_suite(planned)
     display = Display(quiet)
-    runner: Engine
-    if engine == "ray":
-        from pmtrans.bench.ray_engine import RayEngine
-
-        runner = RayEngine(ray_address, cpus, gpus, parallel if parallel > 1 else None)
-    else:
-        runner = LocalProcesses(parallel) if parallel > 1 else Serial(lambda job: RunReporter(display, job))
+    runner = create_engine(engine, display, parallel, ray_address, cpus, gpus)
     with interruptible(out):
         failed = run_suite(planned, runner, display)
     typer.echo((planned.out / "table.md").read_text(encoding="utf-8"), nl=False)
