@@ -74,7 +74,7 @@ def test_pmtrans_takes_both_by_a_switch_and_is_the_same_without(
     batch = batch_for(model)
 
     def outputs(**switches: float) -> dict[str, torch.Tensor]:
-        method = PMTrans(model, PMTransOptions(alpha="fixed", **switches), SIZES)
+        method = PMTrans(model, PMTransOptions(preset="paper", alpha="fixed", **switches), SIZES)
         torch.manual_seed(7)
         found: dict[str, torch.Tensor] = method(batch, MOMENT)
         return found

@@ -32,7 +32,7 @@ SIZES = Sizes(classes=3, source_images=12, target_images=9)
 
 
 def create(model: Model, **switches: Any) -> PMTrans:
-    method = PMTrans(model, PMTransOptions(**switches), SIZES)
+    method = PMTrans(model, PMTransOptions(**{"preset": "paper", **switches}), SIZES)
     method.pseudo_labels_M.copy_(torch.arange(9) % 3)
     if method.bank is not None:
         torch.manual_seed(3)
@@ -160,7 +160,7 @@ def test_the_concentrations_move_in_the_direction_that_was_asked_for(
 def test_pseudo_labels_are_made_when_the_game_begins_and_then_at_each_epoch_or_every_so_many_steps(
     refresh: int | None, made: list[int], tiny: Callable[..., Model]
 ) -> None:
-    method = PMTrans(tiny(), PMTransOptions(refresh_steps=refresh), SIZES)
+    method = PMTrans(tiny(), PMTransOptions(preset="paper", refresh_steps=refresh), SIZES)
     asked: list[int] = []
     torch.manual_seed(0)
     passes = [TargetPass(torch.randn(9, 32), torch.randn(9, 3)) for _ in range(41)]
@@ -182,7 +182,7 @@ def test_reused_features_are_those_that_training_saw_after_one_full_pass(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny()
-    method, batch = PMTrans(model, PMTransOptions(reuse_features=True), SIZES).train(), batch_for(model)
+    method, batch = PMTrans(model, PMTransOptions(preset="paper", reuse_features=True), SIZES).train(), batch_for(model)
     torch.manual_seed(0)
     passed = TargetPass(torch.randn(9, 32), torch.randn(9, 3))
     asked: list[int] = []

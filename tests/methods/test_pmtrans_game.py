@@ -14,7 +14,7 @@ from pmtrans.model import Model
 
 
 def observer(model: Model, batch: Batch, **switches: object) -> GameObserver:
-    return GameObserver(PMTrans(model, PMTransOptions(**switches), Sizes(3, 12, 9)), batch, 1e-3)
+    return GameObserver(PMTrans(model, PMTransOptions(**{"preset": "paper", **switches}), Sizes(3, 12, 9)), batch, 1e-3)
 
 
 @pytest.mark.parametrize("family", ["vit", "swin"])

@@ -100,7 +100,7 @@ def test_transmix_looks_at_the_last_block_of_the_mixed_image(
     with torch.no_grad():
         for block in model.backbone.trunk.blocks:
             block.attn.qkv.weight.normal_(std=0.3)  # far from an even attention, and each block another one
-    method = PMTrans(model, PMTransOptions(mixing="transmix"), SIZES)
+    method = PMTrans(model, PMTransOptions(preset="paper", mixing="transmix"), SIZES)
     batch = batch_for(model)
     torch.manual_seed(7)
     outputs = method(batch, MOMENT)
@@ -180,7 +180,7 @@ def _by_hand(
 def test_manifold_mixup_refuses_a_backbone_that_it_cannot_enter() -> None:
     model = Model(create_backbone("pvt_v2_b0", "none", 64), 3)
     with pytest.raises(ModelError, match="keeps its batch fixed"):
-        PMTrans(model, PMTransOptions(mixing="manifold_mixup"), SIZES)
+        PMTrans(model, PMTransOptions(preset="paper", mixing="manifold_mixup"), SIZES)
 
 
 @pytest.mark.parametrize("kind", ["manifold_mixup", "cutout", "transmix", "tokenmix"])
@@ -190,7 +190,7 @@ def test_pmtrans_trains_with_each(
     kind: str, family: str, attention: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny(family)
-    method = PMTrans(model, PMTransOptions(mixing=kind, attention=attention), SIZES)
+    method = PMTrans(model, PMTransOptions(preset="paper", mixing=kind, attention=attention), SIZES)
     outputs = method(batch_for(model), MOMENT)
     outputs["loss"].backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in method.parameters())

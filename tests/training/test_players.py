@@ -18,7 +18,7 @@ from pmtrans.training.players import create_optimiser, learning_rate_factor, set
 
 
 def test_each_player_has_its_rate_its_direction_and_its_decay(tiny: Callable[..., Model]) -> None:
-    method = PMTrans(tiny(), PMTransOptions(), Sizes(3, 12, 9))
+    method = PMTrans(tiny(), PMTransOptions(preset="paper"), Sizes(3, 12, 9))
     config = TrainConfig(learning_rate=1e-4, head_ratio=10, weight_decay=0.05)
     groups = create_optimiser(method, config).param_groups
     by_player = {group["player"]: group for group in groups}
@@ -92,7 +92,7 @@ def test_a_twentieth_of_the_steps_warms_up_unless_there_are_few(steps: int, expe
 
 
 def test_a_rate_of_its_own_follows_the_same_curve(tiny: Callable[..., Model]) -> None:
-    method = PMTrans(tiny(), PMTransOptions(), Sizes(3, 12, 9))
+    method = PMTrans(tiny(), PMTransOptions(preset="paper"), Sizes(3, 12, 9))
     groups = create_optimiser(method, TrainConfig(learning_rate=1e-4)).param_groups
     config = TrainConfig(learning_rate=1e-4, schedule="cosine", warmup_steps=0)
     rates = set_learning_rates(groups, config, 50, 100)
