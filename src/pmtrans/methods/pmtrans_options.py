@@ -31,7 +31,7 @@ BEST: dict[str, Any] = {  # what goes beyond the paper, each with its reason; me
     "align_head": True,  # the classifier lags behind its own features: clusters of the target are right more often
     "pseudo_labels": "propagation",  # near images share a label, whatever the shape of their cluster
     "confidence": True,  # the surest quarter of the labels is nearly always right, the last one seldom
-    "information": 1.0,  # the one loss that touches a pure target image: its features are there already
+    "information": 0.1,  # the one loss that touches a pure target image: its features are there already
     "alpha": "fixed",  # a learned weight hardly moves in a short run
     "beta_pace": 0.1,  # P moves as far in a short epoch as in a long one
 }
