@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,15 @@ def test_a_run_leaves_every_stage_and_three_numbers(configure: Callable[..., Con
         assert stage.finished.is_file()
         assert load_model(stage.model).classes == ("cat", "dog")
     assert "oracle_kmeans_accuracy" in written["evaluations"]["probe"]
+
+
+@pytest.mark.parametrize(("method", "said"), [("bnm", "Evaluation [123] of 3: "), ("source_only", "Evaluation 3 of 3")])
+def test_the_summary_names_how_many_evaluations_there_were_not_how_many_were_kept(
+    method: str, said: str, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    summary = run(configure(method__name=method, selection__keep=1), tmp_path / "run")
+    assert re.match(said, summary.selection)
+    assert summary.selected_step in (2, 4, 6)
 
 
 @pytest.mark.parametrize("start", ["source", "probe", "pretrained"])
