@@ -67,7 +67,7 @@ class Loop:
         self.optimiser: torch.optim.Optimizer = self.processes.together(
             lambda: create_optimiser(self.method, self.config.train)
         )
-        guard = FiniteGuard(self.folder, self.task.source, self.task.target, self.processes.is_main)
+        guard = FiniteGuard(self.folder, self.task.source.images, self.task.target, self.processes.is_main)
         self._move = Step(self.method, module, self.optimiser, self.accelerator, self.config.train, guard)
         self.feed = Feed(self.method, self.task, self.config, self.accelerator.device, self.processes, self.passes)
         self.step, self.seconds = 0, 0.0
