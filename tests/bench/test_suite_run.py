@@ -121,8 +121,7 @@ def test_processes_give_the_results_of_one_even_if_one_is_killed(
     plan = tiny_plan(office_home, out)
     killer = kill_when(lambda: holder(out))
     assert run(plan, LocalProcesses(2, threads=1)) == 0
-    killer.join(1)
-    assert not killer.is_alive()
+    assert len(killer.victims) == 1, "a process was killed while it trained"
     assert results(out) == results(undisturbed)
     assert weights(out) == weights(undisturbed)
 
