@@ -22,6 +22,7 @@ from pmtrans.run.model_folder import load_model
 from pmtrans.run.summary import Summary
 from pmtrans.training import conclusion
 from pmtrans.training.train import train
+from recounted import recount
 from tiny_run import Crash, Witness, assert_same_run, crash, write_images
 
 STAGED = {"train__start": "source", "train__baseline": True}
@@ -36,11 +37,13 @@ def run(config: Config, out: Path, **more: Any) -> Summary:
     return train(config, out, Witness(), **more)
 
 
-def test_a_run_leaves_every_stage_and_three_numbers(configure: Callable[..., Config], tmp_path: Path) -> None:
+def test_a_run_leaves_every_stage_and_three_numbers(
+    configure: Callable[..., Config], images: Path, tmp_path: Path
+) -> None:
     summary = run(configure(**STAGED), tmp_path / "run")
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
-    for name in ("probe", "source_only", "adapted"):
-        assert 0 <= written[name] <= 1
+    for name, stage in (("probe", "probe"), ("source_only", "baseline"), ("adapted", ".")):
+        assert written[name] == pytest.approx(recount(tmp_path / "run" / stage / "model", images / "target")[0])
         assert 0 <= written["estimates"][name]["low"] <= written["estimates"][name]["high"] <= 1
         assert written["evaluations"][name]["oracle_accuracy"] == written[name]
     assert written["shipped"] in ("probe", "source_only", "adapted")
