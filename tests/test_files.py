@@ -36,7 +36,8 @@ def test_a_folder_that_is_replaced_is_never_missing(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        looked, made, end = 0, set(), time.monotonic() + 60
+        made: set[int] = set()
+        looked, end = 0, time.monotonic() + 60
         while (looked < 20_000 or len(made) < 20) and time.monotonic() < end:
             made.add(folder.stat().st_mtime_ns)  # raises where it is missing
             looked += 1

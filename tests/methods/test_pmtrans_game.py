@@ -38,7 +38,9 @@ class ByHand:
 def play(model: Model, batch: Batch, quantiles: Tensor, b: float, g: float, labels_t: list[int]) -> ByHand:
     backbone, head = model.backbone, model.head
     labels_s = batch.source_labels.tolist()
-    f_s, f_t, f_i, w_s = [], [], [], []
+    f_s: list[Tensor] = []
+    f_t: list[Tensor] = []
+    f_i, w_s = [], []
     for n in range(len(labels_s)):
         token_s = backbone.embed(batch.source_images[n : n + 1])
         token_t = backbone.embed(batch.target_images[n : n + 1])
@@ -167,7 +169,7 @@ def test_gain_of_f_and_of_c_is_what_two_steps_of_adam_win_while_the_others_stand
             m.mul_(0.9).add_(0.1 * slope)
             v.mul_(0.999).add_(0.001 * slope**2)
             with torch.no_grad():
-                p -= RATE * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8)
+                p.sub_(RATE * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8))
     with torch.no_grad():
         end = float(play(model, game.batch, torch.as_tensor(game.quantiles), *START, labels_t).objective)
     assert start - end > 1e-3

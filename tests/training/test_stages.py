@@ -42,8 +42,8 @@ def test_a_run_leaves_every_stage_and_three_numbers(
 ) -> None:
     summary = run(configure(**STAGED), tmp_path / "run")
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
-    for name, stage in (("probe", "probe"), ("source_only", "baseline"), ("adapted", ".")):
-        assert written[name] == pytest.approx(recount(tmp_path / "run" / stage / "model", images / "target")[0])
+    for name, place in (("probe", "probe"), ("source_only", "baseline"), ("adapted", ".")):
+        assert written[name] == pytest.approx(recount(tmp_path / "run" / place / "model", images / "target")[0])
         assert 0 <= written["estimates"][name]["low"] <= written["estimates"][name]["high"] <= 1
         assert written["evaluations"][name]["oracle_accuracy"] == written[name]
     assert written["shipped"] in ("probe", "source_only", "adapted")
