@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RAY := $(VENV)/.installed-ray
+EXTRAS := test
 RUN := runs/demo
 SEED ?= 0
 
@@ -11,14 +13,14 @@ SEED ?= 0
 setup: $(STAMP)
 
 # uv where it is there, venv and pip otherwise; requirements.lock pins versions, pyproject.toml names packages
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP) $(RAY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "pmtrans needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && \
-	  uv pip install -q --python $(BIN)/python -c requirements.lock -e '.[test]'; \
+	  uv pip install -q --python $(BIN)/python -c requirements.lock -e '.[$(EXTRAS)]'; \
 	else \
 	  $(PYTHON) -m venv $(VENV) && \
-	  $(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock -e '.[test]'; \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock -e '.[$(EXTRAS)]'; \
 	fi
 	@touch $@
 
@@ -38,7 +40,10 @@ test: lint
 coverage: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov=src/pmtrans --cov-report=term-missing:skip-covered --cov-report=html
 
-soak: setup
+# the long fault campaigns; Ray is large and no other target needs it
+$(RAY): private EXTRAS := test,ray
+$(RAY): | $(STAMP)
+soak: $(RAY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
 	PMTRANS_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench/test_suite_ray.py -rs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import timm.data
 import torch
+from hypothesis import settings
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import BackboneConfig
@@ -22,6 +24,11 @@ from pmtrans.training.train import train
 from tiny_data import TINY, write_domain
 
 torch.set_num_threads(1)
+
+# Where CI is set, every run of a commit tries the same examples: a failure is of that commit, and can be repeated.
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 pytest_plugins = ["tiny_run", "few_digits", "browser", "made_up_evidence"]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from by_hand import class_confusion, masked, masked_consistency
 from pmtrans.data.batch import Batch
 from pmtrans.ema import EMATeacher
 from pmtrans.methods.parts.additions import Additions
@@ -15,18 +16,16 @@ from pmtrans.model import Model
 def test_the_teacher_is_a_plain_mean_at_first_and_then_an_exponential_one(tiny: Callable[..., Model]) -> None:
     model = tiny()
     teacher = EMATeacher(model, rate=0.6)
-    weight = model.head.get_parameter("weight")
-    history, expected = [], 0.0
-    for step in range(6):
+    weight, bias = model.head.get_parameter("weight"), model.head.get_parameter("bias")
+    # by hand: 1; (1 + 5) / 2; from here on, as 2/3 is above the rate, 0.6 of the last and 0.4 of the new
+    means = {1.0: 1.0, 5.0: 3.0, 2.0: 2.6, -4.0: -0.04, 10.0: 3.976, 0.0: 2.3856}
+    for step, (value, mean) in enumerate(means.items()):
         with torch.no_grad():
-            weight.add_(torch.randn(weight.shape))
+            weight.fill_(value)
+            bias.fill_(-value)
         teacher.follow(model, step)
-        history.append(weight[0, 0].item())
-        rate = min(step / (step + 1), 0.6)
-        expected = rate * expected + (1 - rate) * history[-1]
-        assert float(teacher.model.head.get_parameter("weight")[0, 0]) == pytest.approx(expected, abs=1e-5)
-        if step < 2:  # 1 - 1/3 is above 0.6
-            assert expected == pytest.approx(sum(history) / len(history), abs=1e-5)
+        assert teacher.model.head.get_parameter("weight").unique().tolist() == pytest.approx([mean], abs=1e-5)
+        assert teacher.model.head.get_parameter("bias").unique().tolist() == pytest.approx([-mean], abs=1e-5)
 
 
 def test_the_teacher_shares_nothing_trains_nothing_and_never_drops_out(tiny: Callable[..., Model]) -> None:
@@ -71,6 +70,14 @@ def test_additions_of_weight_zero_are_not_there(tiny: Callable[..., Model], batc
     assert not nothing.state_dict()
     torch.manual_seed(0)
     both, parts = Additions(model, 0.5, 2.0)(model, batch.target_images, features)
-    assert set(parts) == {"class_confusion", "masked_consistency"}
-    expected = 0.5 * float(parts["class_confusion"]) + 2 * float(parts["masked_consistency"])
-    assert float(both.detach()) == pytest.approx(expected)
+    torch.manual_seed(0)
+    seen = torch.rand(4, 1, 4, 4)[:, 0] >= 0.7
+    with torch.no_grad():
+        logits = model(batch.target_images)
+        expected = {
+            "class_confusion": class_confusion(logits, 2.5),
+            "masked_consistency": masked_consistency(model(masked(batch.target_images, seen)), logits),
+        }
+    assert {name: float(value) for name, value in parts.items()} == pytest.approx(expected, rel=1e-4)
+    added = 0.5 * expected["class_confusion"] + 2 * expected["masked_consistency"]
+    assert float(both.detach()) == pytest.approx(added, rel=1e-4)

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pmtrans.bench.display import Display, RunReporter
@@ -40,25 +41,33 @@ def weights(out: Path, task: str = "R2P", method: str = "pmtrans") -> bytes:
     return (out / "runs" / task / method / "0" / "model" / "model.safetensors").read_bytes()
 
 
-def kill_when(condition: Callable[[], int | None]) -> threading.Thread:
+@dataclass
+class Killer:
+    """Who was killed: nobody, unless ``condition`` named somebody in time."""
+
+    victims: list[int] = field(default_factory=list)
+
+
+def kill_when(condition: Callable[[], int | None]) -> Killer:
     """Kill the process whose id ``condition`` gives, the first time it gives one."""
+    killer = Killer()
 
     def watch() -> None:
         end = time.monotonic() + 300
         while time.monotonic() < end:
             if (process := condition()) is not None:
                 os.kill(process, signal.SIGKILL)
+                killer.victims.append(process)
                 return
             time.sleep(0.01)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=watch, daemon=True).start()
+    return killer
 
 
 def holder(out: Path) -> int | None:
-    """The process that trains PMTrans, once it has a checkpoint."""
+    """The process that trains PMTrans, from its first checkpoint on; nobody once the run is finished."""
     folder = out / "runs" / "R2P" / "pmtrans" / "0"
-    if not list(folder.glob("checkpoints/step-*")):
+    if not list(folder.glob("checkpoints/step-*")) or (folder / "finished.json").exists():
         return None
     return int((folder / ".lock").read_text().split()[-1])

@@ -1,6 +1,7 @@
 """A real local Ray cluster, one worker killed in the middle of a run.
 
-Ray and its workers take half a minute to start on a slow machine: run with PMTRANS_SOAK=1 (``make soak`` does).
+Ray and its workers take half a minute to start on a slow machine: run with PMTRANS_SOAK=1 (``make soak`` does, and
+installs Ray first). Asked for and without Ray these tests fail: a campaign that ran nothing has shown nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pmtrans.errors import ConfigError
 from tiny_office_home import write_office_home
 from tiny_suite import holder, kill_when, results, run, tiny_plan, weights
 
-pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(not os.environ.get("PMTRANS_SOAK"), reason="takes half a minute: PMTRANS_SOAK=1")
 
 
@@ -27,8 +27,7 @@ def test_ray_gives_the_results_of_one_process_even_if_a_worker_is_killed(tmp_pat
     engine = RayEngine(cpus=1)
     killer = kill_when(lambda: holder(out))
     assert run(plan, engine) == 0
-    killer.join(1)
-    assert not killer.is_alive()
+    assert len(killer.victims) == 1, "a process was killed while it trained"
     assert results(out) == results(serial)
     assert weights(out) == weights(serial)
 

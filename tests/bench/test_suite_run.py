@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pmtrans.bench.engine import LocalProcesses
 from pmtrans.cli import app
+from recounted import adapted_model, recount
 from tiny_office_home import COMMAND, write_office_home
 from tiny_suite import holder, kill_when, results, run, tiny_plan, weights
 
@@ -46,7 +47,12 @@ def test_all_of_office_home_goes_through_suite_tables_and_figures(office_home: P
     ]
     assert [row["task"] for row in rows[:12]] == [f"{s}2{t}" for s in "ACPR" for t in "ACPR" if s != t]
     assert len(rows) == 24
-    assert all(0 <= float(row[name]) <= 1 for row in rows for name in ("selected", "last", "oracle", "per_class_mean"))
+    domains = {name[0]: office_home / name for name in ("Art", "Clipart", "Product", "Real World")}
+    for row in rows:
+        run_folder = out / "runs" / row["task"] / row["method"] / "0"
+        accuracy, per_class_mean = recount(adapted_model(run_folder), domains[row["task"][-1]])
+        assert (float(row["selected"]), float(row["per_class_mean"])) == pytest.approx((accuracy, per_class_mean))
+        assert float(row["oracle"]) >= max(float(row["selected"]), float(row["last"]))
     text = (out / "table.md").read_text()
     assert text == first.stdout
     assert "| pmtrans | ViT-Base | paper | 81.2 |" in text
@@ -121,8 +127,7 @@ def test_processes_give_the_results_of_one_even_if_one_is_killed(
     plan = tiny_plan(office_home, out)
     killer = kill_when(lambda: holder(out))
     assert run(plan, LocalProcesses(2, threads=1)) == 0
-    killer.join(1)
-    assert not killer.is_alive()
+    assert len(killer.victims) == 1, "a process was killed while it trained"
     assert results(out) == results(undisturbed)
     assert weights(out) == weights(undisturbed)
 

@@ -120,7 +120,7 @@ def test_an_image_looks_the_same_whatever_the_workers_and_wherever_one_starts(
 
 def test_holdout_is_stratified_disjoint_and_a_function_of_the_seed() -> None:
     labels = tuple([0] * 20 + [1] * 10 + [2] * 4 + [3])
-    source = LabelledDomain(Path("x"), tuple(str(n) for n in range(35)), labels, ("a", "b", "c", "d"))
+    source = LabelledDomain(Domain(Path("x"), tuple(str(n) for n in range(35))), labels, ("a", "b", "c", "d"))
     training, held = split_holdout(source, 0.1, seed=0)
     assert set(training.paths) | set(held.paths) == set(source.paths)
     assert not set(training.paths) & set(held.paths)

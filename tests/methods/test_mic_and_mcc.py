@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from by_hand import class_confusion, cross_entropy, masked, masked_consistency
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
-from pmtrans.losses.class_confusion import minimum_class_confusion
-from pmtrans.losses.masked_consistency import masked_consistency_loss
 from pmtrans.methods import Sizes
 from pmtrans.methods.mcc import MCC, MCCOptions
 from pmtrans.methods.method import Moment
@@ -26,11 +25,11 @@ def test_mcc_adds_the_confusion_of_the_target(tiny: Callable[..., Model], batch_
     model = tiny().eval()
     batch = batch_for(model)
     outputs = MCC(model, MCCOptions(weight=0.5, temperature=2.0), SIZES)(batch, MOMENT)
-    confusion = minimum_class_confusion(model(batch.target_images), 2.0)
-    classification = torch.nn.functional.cross_entropy(model(batch.source_images), batch.source_labels)
-    assert float(outputs["loss"].detach()) == pytest.approx(
-        float((classification + 0.5 * confusion).detach()), rel=1e-5
-    )
+    with torch.no_grad():
+        confusion = class_confusion(model(batch.target_images), 2.0)
+        classification = float(cross_entropy(model(batch.source_images), batch.source_labels.tolist()))
+    assert float(outputs["class_confusion"]) == pytest.approx(confusion, rel=1e-5)
+    assert float(outputs["loss"].detach()) == pytest.approx(classification + 0.5 * confusion, rel=1e-5)
 
 
 @pytest.mark.parametrize("mcc", [0.0, 0.5])
@@ -40,16 +39,19 @@ def test_mic_asks_the_student_of_a_masked_image_for_the_label_of_the_teacher(
     model = tiny().eval()
     method, batch = MIC(model, MICOptions(weight=2.0, mcc=mcc), SIZES), batch_for(model)
     with torch.no_grad():
+        teacher = model(batch.target_images)  # before the student moves away from it
         model.head.get_parameter("weight").add_(0.1 * torch.randn(3, 32))
     torch.manual_seed(5)
     outputs = method(batch, MOMENT)
     torch.manual_seed(5)
-    masked = method.masked.mask(batch.target_images)
-    consistency = masked_consistency_loss(model(masked), method.masked.teacher.model(batch.target_images))
-    classification = torch.nn.functional.cross_entropy(model(batch.source_images), batch.source_labels)
-    confusion = minimum_class_confusion(model(batch.target_images))
+    seen = torch.rand(4, 1, 4, 4)[:, 0] >= 0.7  # squares of 64 of 224 pixels: four on a side
+    with torch.no_grad():
+        consistency = masked_consistency(model(masked(batch.target_images, seen)), teacher)
+        classification = float(cross_entropy(model(batch.source_images), batch.source_labels.tolist()))
+        confusion = class_confusion(model(batch.target_images), 2.5)
+    assert float(outputs["masked_consistency"]) == pytest.approx(consistency, rel=1e-5)
     expected = classification + 2 * consistency + mcc * confusion
-    assert float(outputs["loss"].detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert float(outputs["loss"].detach()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_teacher_of_mic_follows_after_each_step_and_no_gradient_reaches_it(
@@ -81,10 +83,17 @@ def test_pmtrans_takes_both_by_a_switch_and_is_the_same_without(
 
     plain, both = outputs(), outputs(mcc=0.5, mic=2.0)
     assert not {"class_confusion", "masked_consistency"} & set(plain)
-    confusion = minimum_class_confusion(model(batch.target_images))
-    assert float(both["class_confusion"]) == pytest.approx(float(confusion.detach()), rel=1e-4)
-    added = 0.5 * both["class_confusion"] + 2 * both["masked_consistency"]
-    assert float(both["loss"].detach()) == pytest.approx(float((plain["loss"] + added).detach()), rel=1e-5)
+    torch.manual_seed(7)
+    PMTrans(model, PMTransOptions(alpha="fixed"), SIZES)(batch, MOMENT)  # draws its ratios before the mask
+    seen = torch.rand(4, 1, 4, 4)[:, 0] >= 0.7
+    with torch.no_grad():
+        logits = model(batch.target_images)  # of the student and of the teacher, which is still the same
+        confusion = class_confusion(logits, 2.5)
+        consistency = masked_consistency(model(masked(batch.target_images, seen)), logits)
+    assert float(both["class_confusion"]) == pytest.approx(confusion, rel=1e-4)
+    assert float(both["masked_consistency"]) == pytest.approx(consistency, rel=1e-4)
+    added = 0.5 * confusion + 2 * consistency
+    assert float(both["loss"].detach()) == pytest.approx(float(plain["loss"].detach()) + added, rel=1e-5)
 
 
 def test_the_teacher_beside_pmtrans_follows_from_the_first_step_on(tiny: Callable[..., Model]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from by_hand import cross_entropy, multi_sample_contrastive
 from gradients import gradient
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
@@ -196,7 +197,8 @@ def test_ila_has_the_adversary_of_dann_or_cdan_and_the_contrast(
     adversary: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny()
-    batch, method = batch_for(model), create("ila", model, adversary=adversary, weight=0.4, contrastive_weight=2.0)
+    batch = batch_for(model, pairs=8)
+    method = create("ila", model, adversary=adversary, weight=0.4, contrastive_weight=2.0, neighbours=2)
     method.eval()  # no dropout
     outputs = method(batch, MIDDLE)
     f_s, z_s, f_t, z_t = seen(model, batch)
@@ -206,8 +208,12 @@ def test_ila_has_the_adversary_of_dann_or_cdan_and_the_contrast(
     p_s, p_t = (torch.sigmoid(method.discriminator(value)).detach() for value in inputs)
     domain = -(p_s.log().mean() + (1 - p_t).log().mean()) / 2
     assert float(outputs["domain"]) == pytest.approx(float(domain), rel=1e-4)
-    expected = classification_loss(z_s, batch.source_labels, 0.1) + 0.4 * domain + 2 * outputs["contrastive"]
-    assert float(outputs["loss"].detach()) == pytest.approx(float(expected), rel=1e-4)
+    labels = batch.source_labels.tolist()
+    contrastive = multi_sample_contrastive(f_s, f_t, labels, neighbours=2, kept=0.8)
+    assert contrastive > 0.1  # some source has a target of its class and one of another
+    assert float(outputs["contrastive"]) == pytest.approx(contrastive, rel=1e-4)
+    expected = float(cross_entropy(z_s, labels, 0.1)) + 0.4 * float(domain) + 2 * contrastive
+    assert float(outputs["loss"].detach()) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["bnm", "can", "pct", "ckb", "tsa", "ila"])

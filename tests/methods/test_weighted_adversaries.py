@@ -10,6 +10,7 @@ import torch
 from scipy.special import entr, softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from by_hand import cross_entropy
 from gradients import gradient
 from pmtrans.data.batch import Batch
 from pmtrans.methods import Sizes
@@ -138,6 +139,12 @@ def test_dwl_weighs_what_lags_behind(tiny: Callable[..., Model]) -> None:
     assert balance_after(method, shift=3.0, spread=3.0, step=35) == pytest.approx(even)  # not the start of an epoch
 
 
+def domain_loss(discriminator: torch.nn.Module, f_s: torch.Tensor, f_t: torch.Tensor) -> torch.Tensor:
+    """Binary cross entropy, source = 1, the mean of both domains' means."""
+    d_s, d_t = torch.sigmoid(discriminator(f_s)), torch.sigmoid(discriminator(f_t))
+    return -(d_s.log().mean() + (1 - d_t).log().mean()) / 2
+
+
 def test_the_balance_weighs_alignment_against_discrimination(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
@@ -149,17 +156,18 @@ def test_the_balance_weighs_alignment_against_discrimination(
         method.balance.fill_(tau)
         outputs = method(batch, at(50, "features_1"))
         losses[tau] = float(outputs["loss"].detach())
-        domain = float(outputs["domain"])
     with torch.no_grad():
-        f_t = model.backbone(batch.target_images)
+        f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
+        domain = float(domain_loss(method.discriminator.layers, f_s, f_t))
         p, p_1, p_2 = (
             softmax(head(f_t).numpy(), 1) for head in (model.head, method.first_auxiliary, method.second_auxiliary)
         )
         p_s = softmax(model(batch.source_images).numpy(), 1)
     disagreement = sum(np.abs(a - b).mean() for a, b in ((p_1, p_2), (p, p_1), (p, p_2)))
-    smoothing, classes = method.options.label_smoothing, p_s.shape[1]
-    truth = (1 - smoothing) * np.eye(classes)[batch.source_labels.numpy()] + smoothing / classes
+    truth = 0.9 * np.eye(3)[batch.source_labels.numpy()] + 0.1 / 3
     classification = -(truth * np.log(p_s)).sum(1).mean()
+    assert float(outputs["domain"]) == pytest.approx(domain, rel=1e-5)
+    assert float(outputs["discrepancy"]) == pytest.approx(disagreement, rel=1e-5)
     assert losses[0.0] == pytest.approx(classification + disagreement + domain, rel=1e-4)
     assert losses[0.3] == pytest.approx(classification + 0.7 * disagreement + domain, rel=1e-4)
     assert losses[1.0] == pytest.approx(classification + domain, rel=1e-4)
@@ -173,12 +181,14 @@ def test_the_balance_weighs_alignment_against_discrimination(
         method.balance.fill_(tau)
         outputs = method(batch, at(50, "features_1"))
         f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
-        rest = method.classification((model.head,), f_s, batch) + (1 - tau) * method.disagreement(f_t)
+        p, p_1, p_2 = (head(f_t).softmax(1) for head in (model.head, method.first_auxiliary, method.second_auxiliary))
+        apart = sum((one - other).abs().sum() / one.numel() for one, other in ((p_1, p_2), (p, p_1), (p, p_2)))
+        rest = cross_entropy(model.head(f_s), batch.source_labels.tolist(), 0.1) + (1 - tau) * apart
         (outputs["loss"] - rest).backward()
         slopes[tau] = (gradient(in_stem).clone(), gradient(in_first_layer).clone())
     method.zero_grad()
-    features = model.backbone(torch.cat([batch.source_images, batch.target_images]))
-    method.domain(features).backward()
+    f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
+    domain_loss(method.discriminator.layers, f_s, f_t).backward()
     against = gradient(in_stem)
     for tau, (in_features, in_discriminator) in slopes.items():
         assert torch.allclose(in_features, -tau * ramp * against, atol=1e-6)

@@ -16,9 +16,7 @@ def beta() -> LearnableBeta:
 
 def test_pairs_differ_as_the_beta_says_where_independent_patches_average_out() -> None:
     torch.manual_seed(0)
-    means = {
-        mixing: mixing(beta(), GRID).ratios(2000).detach().mean(1) for mixing in (PatchMix, HierarchicalPatchMix)
-    }
+    means = {mixing: mixing(beta(), GRID).ratios(2000).detach().mean(1) for mixing in (PatchMix, HierarchicalPatchMix)}
     uniform = (1 / 12) ** 0.5
     assert float(means[HierarchicalPatchMix].mean()) == pytest.approx(0.5, abs=0.02)
     assert float(means[HierarchicalPatchMix].std()) == pytest.approx(uniform, rel=0.1)

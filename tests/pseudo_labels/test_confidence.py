@@ -15,7 +15,9 @@ def plain_confidence(features: list[list[float]], labels: list[int], classes: in
 
     points = [unit(row) for row in features]
     centroids = {
-        k: unit([sum(p[d] for p, label in zip(points, labels, strict=True) if label == k) for d in range(len(points[0]))])
+        k: unit(
+            [sum(p[d] for p, label in zip(points, labels, strict=True) if label == k) for d in range(len(points[0]))]
+        )
         for k in range(classes)
         if k in labels
     }

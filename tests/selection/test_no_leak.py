@@ -49,7 +49,11 @@ def test_training_and_choice_do_not_change_when_target_labels_are_scrambled_or_d
     for image in target.rglob("*.png"):
         shutil.copy(image, flat / image.name)
 
-    for name, folder in (("scrambled", scrambled), ("deleted", flat)):
+    listed = tmp_path / "listed.csv"
+    rows = (f"{image},{image.parent.name}\n" for image in sorted(scrambled.rglob("*.png")))
+    listed.write_text("path,label\n" + "".join(rows))
+
+    for name, folder in (("scrambled", scrambled), ("deleted", flat), ("a table of scrambled", listed)):
         other = trained(source, folder, tmp_path / "runs" / name, tiny_settings)
         assert other["metrics"] == true["metrics"], name
         assert other["chosen"] == true["chosen"], name

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pmtrans.errors import RunError
+from pmtrans.selection.judge import Judged
 from pmtrans.signals import Interrupted
 from pmtrans.training.checkpoint import (
     Saver,
@@ -44,11 +45,13 @@ def step(module: nn.Module, optimiser: torch.optim.Optimizer) -> list[Tensor]:
 
 def test_what_is_read_back_continues_as_the_original_does(tmp_path: Path) -> None:
     module, optimiser = trained(0)
-    path = save_snapshot(tmp_path, take_snapshot(3, module, optimiser, 2.5, [{"step": 3, "x": float("nan")}]), keep=1)
+    judged = [Judged(3, {"bnm": 0.1, "arbitration": -0.25})]
+    taken = take_snapshot(3, module, optimiser, 2.5, [{"step": 3, "x": float("nan")}], judged)
+    path = save_snapshot(tmp_path, taken, keep=1)
     other, other_optimiser = trained(1)
     loaded = load_snapshot(path)
     restore_snapshot(loaded, other, other_optimiser)
-    assert (loaded.step, loaded.seconds) == (3, 2.5)
+    assert (loaded.step, loaded.seconds, loaded.judged) == (3, 2.5, judged)
     assert all(map(torch.equal, step(module, optimiser), step(other, other_optimiser)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from pmtrans.run.model_folder import load_model
 from pmtrans.run.summary import Summary
 from pmtrans.training import conclusion
 from pmtrans.training.train import train
+from recounted import recount
 from tiny_run import Crash, Witness, assert_same_run, crash, write_images
 
 STAGED = {"train__start": "source", "train__baseline": True}
@@ -35,11 +37,13 @@ def run(config: Config, out: Path, **more: Any) -> Summary:
     return train(config, out, Witness(), **more)
 
 
-def test_a_run_leaves_every_stage_and_three_numbers(configure: Callable[..., Config], tmp_path: Path) -> None:
+def test_a_run_leaves_every_stage_and_three_numbers(
+    configure: Callable[..., Config], images: Path, tmp_path: Path
+) -> None:
     summary = run(configure(**STAGED), tmp_path / "run")
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
-    for name in ("probe", "source_only", "adapted"):
-        assert 0 <= written[name] <= 1
+    for name, place in (("probe", "probe"), ("source_only", "baseline"), ("adapted", ".")):
+        assert written[name] == pytest.approx(recount(tmp_path / "run" / place / "model", images / "target")[0])
         assert 0 <= written["estimates"][name]["low"] <= written["estimates"][name]["high"] <= 1
         assert written["evaluations"][name]["oracle_accuracy"] == written[name]
     assert written["shipped"] in ("probe", "source_only", "adapted")
@@ -50,6 +54,15 @@ def test_a_run_leaves_every_stage_and_three_numbers(configure: Callable[..., Con
         assert stage.finished.is_file()
         assert load_model(stage.model).classes == ("cat", "dog")
     assert "oracle_kmeans_accuracy" in written["evaluations"]["probe"]
+
+
+@pytest.mark.parametrize(("method", "said"), [("bnm", "Evaluation [123] of 3: "), ("source_only", "Evaluation 3 of 3")])
+def test_the_summary_names_how_many_evaluations_there_were_not_how_many_were_kept(
+    method: str, said: str, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    summary = run(configure(method__name=method, selection__keep=1), tmp_path / "run")
+    assert re.match(said, summary.selection)
+    assert summary.selected_step in (2, 4, 6)
 
 
 @pytest.mark.parametrize("start", ["source", "probe", "pretrained"])

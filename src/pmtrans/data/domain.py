@@ -1,7 +1,8 @@
 """Domains: image paths, with labels or without, and random subsets of a labelled domain.
 
-Training sees its target as a ``Domain``, which has no label field, so that target labels cannot leak by accident.
-Labels exist on ``LabelledDomain`` only. A held-out part of the source is what models are evaluated on with labels.
+Training sees its target as a ``Domain``, which has no label field. A ``LabelledDomain`` has a ``Domain`` and is none:
+what takes a ``Domain`` cannot be given labels, by mistake or otherwise. A held-out part of the source is what models
+are evaluated on with labels.
 """
 
 from __future__ import annotations
@@ -26,15 +27,23 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class LabelledDomain(Domain):
-    """A domain with one class per image: ``classes[labels[i]]`` is the class of ``paths[i]``."""
+class LabelledDomain:
+    """``images`` with one class each: ``classes[labels[i]]`` is the class of ``paths[i]``."""
 
+    images: Domain
     labels: tuple[int, ...]
     classes: tuple[str, ...]
 
-    def without_labels(self) -> Domain:
-        """The same images without labels, as a training target."""
-        return Domain(self.origin, self.paths)
+    @property
+    def origin(self) -> Path:
+        return self.images.origin
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self.images.paths
+
+    def __len__(self) -> int:
+        return len(self.images)
 
 
 def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[LabelledDomain, LabelledDomain]:
@@ -58,5 +67,5 @@ def sample_domain(source: LabelledDomain, max_images: int, seed: int) -> Labelle
 
 
 def _subset(source: LabelledDomain, index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelledDomain:
-    paths = tuple(source.paths[i] for i in index)
-    return LabelledDomain(source.origin, paths, tuple(source.labels[i] for i in index), source.classes)
+    images = Domain(source.origin, tuple(source.paths[i] for i in index))
+    return LabelledDomain(images, tuple(source.labels[i] for i in index), source.classes)

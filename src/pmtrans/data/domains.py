@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
-from pmtrans.data.checking.readable import fast_check, keep_readable
+from pmtrans.data.checking.readable import fast_check, keep_readable, keep_readable_labelled
 from pmtrans.data.domain import LabelledDomain, split_holdout
 from pmtrans.data.reading.read import Target, read_source, read_target
 from pmtrans.errors import ConfigError, DataError, one_line
@@ -60,5 +60,6 @@ def _handle_unreadable(
             "Fix or remove them, or train without them: data.on_bad_image=skip."
         )
     reporter.warn(f"{len(bad)} unreadable images are left out: {examples}")
-    labelled = keep_readable(target.labelled, bad) if target.labelled else None
-    return keep_readable(source, bad), replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
+    labelled = keep_readable_labelled(target.labelled, bad) if target.labelled else None
+    kept = replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
+    return keep_readable_labelled(source, bad), kept

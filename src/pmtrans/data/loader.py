@@ -76,7 +76,7 @@ class _PairDataset(Dataset[Any]):
         self.transform, self.seed, self.preprocessing, self.cache = transform, seed, preprocessing, cache
 
     def __getitem__(self, draw: Draw) -> Any:
-        domain = self.source if draw.domain == "source" else self.target
+        domain = self.source.images if draw.domain == "source" else self.target
         label = self.source.labels[draw.index] if draw.domain == "source" else -1
         try:
             image = read_image(domain.paths[draw.index], self.preprocessing, self.cache)

@@ -17,7 +17,7 @@ EDGE = 0.02  # keeps both concentrations above 0.04: below, samples have no fini
 
 
 class HierarchicalPatchMix(Mixing):
-    """lambda ~ Beta(b, g) for a pair, lambda_k ~ Beta(c lambda, c (1 - lambda)) for its patches: their mean is lambda."""
+    """lambda ~ Beta(b, g) for a pair, lambda_k ~ Beta(c lambda, c (1 - lambda)) for its patches: lambda on average."""
 
     def ratios(self, pairs: int) -> Tensor:
         patches = self.grid[0] * self.grid[1]

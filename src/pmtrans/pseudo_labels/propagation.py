@@ -1,4 +1,4 @@
-"""Pseudo labels of the whole target by label propagation (Zhou et al., Learning with Local and Global Consistency, 2003).
+"""Pseudo labels of the target by label propagation (Zhou et al., Learning with Local and Global Consistency, 2003).
 
 A prediction spreads over the graph of nearest neighbours, so that images of one cluster agree, whatever its shape;
 k-means asks for round ones. Neighbours are found and labels spread a chunk of rows at a time: no M x M matrix.

@@ -69,7 +69,7 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
 def fingerprint(source: LabelledDomain, target: Domain) -> dict[str, Any]:
     """What training depends on in the data: names, sizes and source labels, never target labels."""
     return {
-        "source": {**_fingerprint(source), "labels": _hash(source.labels)},
+        "source": {**_fingerprint(source.images), "labels": _hash(source.labels)},
         "target": _fingerprint(target),
     }
 

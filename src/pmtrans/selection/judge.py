@@ -1,13 +1,15 @@
 """The judge of a training: scores each evaluation without target labels, keeps candidates, and chooses one.
 
-Which candidates are kept is a function of the scores so far, so a run that is continued keeps the same ones.
+Which candidates are kept is a function of the scores so far, so a run that is resumed keeps the same ones.
+The judge's memory has its own type, with no place for anything but validators' scores: what an oracle logs beside
+them cannot get in.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,10 +23,22 @@ from pmtrans.files import new_folder
 from pmtrans.selection.collapse import collapse_signs
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.selection.rule import choose
-from pmtrans.selection.validators import score_all
+from pmtrans.selection.validators import score_all, score_names
 
 PREFIX = "score."
 EVIDENCE = "evidence.safetensors"  # of a candidate, as of a finished stage
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An evaluation as the judge remembers it. Scores are those of label-free validators; another name is refused."""
+
+    step: int
+    scores: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if strangers := sorted(self.scores.keys() - score_names()):
+            raise ValueError(f"{', '.join(strangers)}: not a score of a validator, so the judge must not see it")
 
 
 class Outputs(Protocol):
@@ -60,7 +74,11 @@ class Judge:
     warn: Callable[[str], None]
     baseline: Evidence | None
     keep: int
-    history: list[dict[str, Any]]  # scores with their step: the evaluations so far, which the loop adds to
+    history: list[Judged]  # the evaluations so far; the judge adds to it, a checkpoint saves it
+    _kept: tuple[int, ...] = field(init=False)  # places in the history
+
+    def __post_init__(self) -> None:
+        self._kept = replay(self.history, self.keep)
 
     def __call__(self, evaluation: Evaluated) -> dict[str, Any]:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
@@ -70,15 +88,17 @@ class Judge:
         signs = collapse_signs(evidence.target_logits_MK.softmax(1), before, classes=self.classes)
         for sign in signs:
             self.warn(f"step {evaluation.step}: {one_line(sign)}")
+        self.offer(Judged(evaluation.step, scores), evidence)
         named = {PREFIX + name: value for name, value in scores.items()}
-        self._offer({"step": evaluation.step, **named}, evidence)
         return {**named, "warnings": signs} if signs else named
 
-    def _offer(self, entry: dict[str, Any], evidence: Evidence) -> None:
-        """Keep the newcomer's weights if it is among the best so far; forget the one that falls out."""
-        kept = kept_steps([*self.history, entry], self.keep)
-        if entry["step"] in kept:
-            with new_folder(self.candidate(entry["step"])) as temporary:
+    def offer(self, newcomer: Judged, evidence: Evidence) -> None:
+        """Remember the scores; keep the weights if they are among the best so far, and drop those that fall out."""
+        self.history.append(newcomer)
+        self._kept = keep_best(self.history, self._kept, self.keep)
+        kept = {self.history[place].step for place in self._kept}
+        if newcomer.step in kept:
+            with new_folder(self.candidate(newcomer.step)) as temporary:
                 weights = {name: value.detach().cpu().contiguous() for name, value in self.weights().items()}
                 safetensors.torch.save_file(weights, temporary / "weights.safetensors")
                 write_evidence(temporary / EVIDENCE, evidence)
@@ -91,10 +111,8 @@ class Judge:
 
     def select(self) -> tuple[int, str, dict[str, Tensor], Evidence]:
         """(step, explanation, weights, evidence) of the evaluation that the rule prefers among those kept."""
-        kept = kept_steps(self.history, self.keep)
-        entries = [entry for entry in self.history if entry["step"] in kept]
-        choice = choose([scores_of(entry) for entry in entries])
-        step = int(entries[choice.index]["step"])
+        choice = choose([judged.scores for judged in self.history], available=self._kept)
+        step = self.history[choice.index].step
         folder = self.candidate(step)
         try:
             weights = safetensors.torch.load_file(folder / "weights.safetensors")
@@ -120,22 +138,15 @@ def evidence_of(evaluation: Evaluated, holdout_labels: Sequence[int]) -> Evidenc
     )
 
 
-def scores_of(entry: dict[str, Any]) -> dict[str, float]:
-    """The validators' scores in a line of the log; a score that could not be had is not a number."""
-    return {
-        name.removeprefix(PREFIX): float("nan") if value is None else float(value)
-        for name, value in entry.items()
-        if name.startswith(PREFIX)
-    }
+def keep_best(history: Sequence[Judged], kept: Collection[int], keep: int) -> tuple[int, ...]:
+    """Of the places ``kept`` so far and the newest, the ``keep`` that the rule on the whole history prefers."""
+    preferred = choose([judged.scores for judged in history]).order
+    return tuple([place for place in preferred if place in kept or place == len(history) - 1][:keep])
 
 
-def kept_steps(history: Sequence[dict[str, Any]], keep: int) -> set[int]:
-    """Replay the run: after each evaluation, all but the ``keep`` that the rule likes best are forgotten."""
-    kept: list[dict[str, Any]] = []
-    for entry in history:
-        kept.append(entry)
-        while len(kept) > keep:
-            choice = choose([scores_of(one) for one in kept])
-            ranked = [choice.mean_ranks.get(index, float("inf")) for index in range(len(kept))]
-            kept.pop(max(range(len(kept)), key=lambda index: (ranked[index], -index)))
-    return {int(entry["step"]) for entry in kept}
+def replay(history: Sequence[Judged], keep: int) -> tuple[int, ...]:
+    """What is kept after the last evaluation: as if each had been offered in its turn."""
+    kept: tuple[int, ...] = ()
+    for count in range(1, len(history) + 1):
+        kept = keep_best(history[:count], kept, keep)
+    return kept

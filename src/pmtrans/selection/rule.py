@@ -10,6 +10,9 @@
 4. Among those left, each validator ranks the evaluations; the best mean rank wins. Ranks, not scores, since
    the scores have no common scale. Ties go to the later evaluation, which has seen more data.
 
+Guards and ranks compare with the whole run, whatever is still kept of it: a run whose scores fall a little at
+every evaluation is far from its best in the end, though near to the ones just before.
+
 IM and BNM reward confident and diverse predictions, ClassAMI agreement with the features' own clusters: two
 kinds of evidence, neither of which decides alone.
 """
@@ -17,7 +20,7 @@ kinds of evidence, neither of which decides alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -43,6 +46,7 @@ class Choice:
     explanation: str
     admitted: tuple[int, ...]  # those that passed the gate and both guards
     mean_ranks: dict[int, float]  # of the admitted; 1 is best
+    order: tuple[int, ...]  # all evaluations, the most preferred first: no refused one comes before an admitted one
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,12 @@ def choose(
     validators: Sequence[str] = RANKED,
     tolerance: float = TOLERANCE,
     gain_tolerance: float = GAIN_TOLERANCE,
+    available: Collection[int] | None = None,
 ) -> Choice:
-    """Pick one evaluation of a run; ``history`` holds the scores of each, in the order of training."""
+    """Pick one evaluation of a run; ``history`` holds the scores of each, in the order of training.
+
+    ``available``: those that can still be chosen; by default all.
+    """
     if not history:
         raise UserError("There is no evaluation to choose from: let the run evaluate at least once.")
     unharmed = _near_best(history, "arbitration", range(len(history)), gain_tolerance)
@@ -73,14 +81,25 @@ def choose(
     ranks = [rankdata([-_value(history[index], name) for index in admitted]) for name in used]
     means: NDArray[np.float64] = np.mean(ranks, axis=0) if ranks else np.zeros(len(admitted))
     mean_ranks = {index: float(mean) for index, mean in zip(admitted, means, strict=True)}
-    index = min(admitted, key=lambda candidate: (round(mean_ranks[candidate], 9), -candidate))
 
-    by = f"best mean rank ({mean_ranks[index]:.1f}) by {', '.join(used)}" if used else "the last one admitted"
+    order = (
+        *sorted(admitted, key=lambda one: (round(mean_ranks[one], 9), -one)),
+        *_best_first(gated, admitted, lambda one: _effective_classes(history[one])),
+        *_best_first(unharmed, gated, lambda one: _value(history[one], "source_accuracy")),
+        *_best_first(range(len(history)), unharmed, lambda one: _value(history[one], "arbitration")),
+    )
+    index = next(one for one in order if available is None or one in available)
+
+    if index not in mean_ranks:
+        by = "none that passes every guard is kept, and this one comes nearest"
+    else:
+        by = f"best mean rank ({mean_ranks[index]:.1f}) by {', '.join(used)}" if used else "the last one admitted"
+        by += "" if index == order[0] else " of those kept"
     explanation = (
         f"Evaluation {index + 1} of {len(history)}: {by}; refused: {len(history) - len(unharmed)} for harm, "
         f"{len(unharmed) - len(gated)} for lost source accuracy, {len(gated) - len(admitted)} for collapse."
     )
-    return Choice(index, explanation, tuple(admitted), mean_ranks)
+    return Choice(index, explanation, tuple(admitted), mean_ranks, order)
 
 
 def disagreement(history: Sequence[Scores], *, validators: Sequence[str] | None = None) -> Disagreement:
@@ -109,6 +128,11 @@ def _near_best(history: Sequence[Scores], name: str, candidates: Sequence[int], 
     if best == -math.inf:
         return list(candidates)
     return [index for index in candidates if _value(history[index], name) >= best - tolerance]
+
+
+def _best_first(those: Sequence[int], but: Sequence[int], score: Callable[[int], float]) -> list[int]:
+    """``those`` without ``but``, the highest score first, ties to the later."""
+    return sorted(set(those) - set(but), key=lambda one: (score(one), one), reverse=True)
 
 
 def _value(scores: Scores, name: str) -> float:

@@ -14,8 +14,8 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,9 +28,10 @@ from torch import Tensor, nn
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import flush, new_folder, read_json, write_json
 from pmtrans.processes.sharding import part_like, whole
+from pmtrans.selection.judge import Judged
 from pmtrans.signals import Interrupted
 
-FORMAT = 1
+FORMAT = 2  # 2: the judge's scores by themselves
 
 
 @dataclass
@@ -40,7 +41,8 @@ class Snapshot:
     step: int  # steps done
     tensors: dict[str, Tensor]
     seconds: float  # wall time used so far, over all sessions of a run
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)  # as logged, an oracle's numbers among them
+    judged: list[Judged] = field(default_factory=list)  # what the choice of a model may depend on
 
     @property
     def name(self) -> str:
@@ -52,11 +54,12 @@ def take_snapshot(
     method: nn.Module,
     optimiser: torch.optim.Optimizer,
     seconds: float,
-    evaluations: list[dict[str, Any]],
+    evaluations: Sequence[dict[str, Any]],
+    judged: Sequence[Judged] = (),
 ) -> Snapshot:
     """Copy everything to host memory; the loop may continue as soon as this returns."""
     tensors = {name: _copy(whole(value)) for name, value in _everything(method, optimiser)}
-    return Snapshot(step, tensors, seconds, [dict(evaluation) for evaluation in evaluations])
+    return Snapshot(step, tensors, seconds, [dict(evaluation) for evaluation in evaluations], list(judged))
 
 
 def help_snapshot(method: nn.Module, optimiser: torch.optim.Optimizer) -> None:
@@ -108,6 +111,7 @@ def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:
             "step": snapshot.step,
             "seconds": snapshot.seconds,
             "evaluations": snapshot.evaluations,
+            "judged": [asdict(judged) for judged in snapshot.judged],
         }
         write_json(temporary / "state.json", {**state, "checksum": _checksum(temporary, state)})
     done = [old for old in checkpoints(folder) if old.name <= path.name]  # a later one was broken, and skipped
@@ -135,7 +139,8 @@ def load_snapshot(path: Path) -> Snapshot:
             if _checksum(path, state) != checksum:
                 raise BrokenCheckpoint("its checksum does not match: cut off or changed")
             tensors = safetensors.torch.load_file(path / "tensors.safetensors")
-            return Snapshot(int(state["step"]), tensors, float(state["seconds"]), list(state["evaluations"]))
+            judged = [Judged(**entry) for entry in state["judged"]]
+            return Snapshot(int(state["step"]), tensors, float(state["seconds"]), list(state["evaluations"]), judged)
     except BrokenCheckpoint:
         raise
     except Exception as error:  # any damage: missing file, half a JSON text, a broken header

@@ -41,7 +41,7 @@ def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel,
     if evidence is not None:
         temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
         write_atomically(folder.evidence, lambda path: write_evidence(path, evidence))
-    card = describe_training(config, task.source, task.target, finished.chosen)
+    card = describe_training(config, task.source.images, task.target, finished.chosen)
     save_model(folder.model, replace(trained, temperature=temperature), card)
     write_json(folder.finished, {**vars(finished), "evidence": evidence is not None})
     shutil.rmtree(folder.candidates, ignore_errors=True)  # not needed any more, now that this is written

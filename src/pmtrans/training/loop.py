@@ -25,6 +25,7 @@ from pmtrans.processes.group import Processes
 from pmtrans.processes.rows import divided
 from pmtrans.processes.sharding import gather_state
 from pmtrans.progress import Reporter
+from pmtrans.selection.judge import Judged
 from pmtrans.signals import StopRequest
 from pmtrans.training.accelerator import prepare, refuse_unshardable
 from pmtrans.training.build import Task
@@ -66,15 +67,16 @@ class Loop:
         self.optimiser: torch.optim.Optimizer = self.processes.together(
             lambda: create_optimiser(self.method, self.config.train)
         )
-        guard = FiniteGuard(self.folder, self.task.source, self.task.target, self.processes.is_main)
+        guard = FiniteGuard(self.folder, self.task.source.images, self.task.target, self.processes.is_main)
         self._move = Step(self.method, module, self.optimiser, self.accelerator, self.config.train, guard)
         self.feed = Feed(self.method, self.task, self.config, self.accelerator.device, self.processes, self.passes)
         self.step, self.seconds = 0, 0.0
-        self.evaluations: list[dict[str, Any]] = []
+        self.evaluations: list[dict[str, Any]] = []  # as logged; nothing chooses by them
+        self.judged: list[Judged] = []  # the judge's own memory of them
         if self.snapshot is not None:
             restore_snapshot(self.snapshot, self.method, self.optimiser)
             self.step, self.seconds = self.snapshot.step, self.snapshot.seconds
-            self.evaluations = list(self.snapshot.evaluations)
+            self.evaluations, self.judged = list(self.snapshot.evaluations), list(self.snapshot.judged)
 
     def fit(self, observers: Sequence[Observer] = ()) -> None:
         """Train to the last step; evaluated and saved on the way."""

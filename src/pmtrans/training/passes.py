@@ -51,14 +51,14 @@ class Passes:
 
     def source(self) -> SourcePass:
         """The training part of the source."""
-        result = self.over("source", self.task.source)
+        result = self.over("source", self.task.source.images)
         labels_N = torch.tensor(self.task.source.labels, device=result.logits_MK.device)
         return SourcePass(result.features_MF, result.logits_MK, labels_N)
 
     def evaluation(self, step: int) -> Evaluation:
         """All that judges may look at."""
-        holdout = self.over("holdout", self.task.holdout) if len(self.task.holdout) else None
-        sample = self.over("source_sample", self.task.source_sample) if holdout is not None else None
+        holdout = self.over("holdout", self.task.holdout.images) if len(self.task.holdout) else None
+        sample = self.over("source_sample", self.task.source_sample.images) if holdout is not None else None
         return Evaluation(step, self.over("target", self.task.target), holdout, sample)
 
     def over(self, name: str, domain: Domain) -> Pass:

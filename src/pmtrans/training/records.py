@@ -22,6 +22,7 @@ from pmtrans.methods.method import Method
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import Listener, MetricsLog
+from pmtrans.selection.judge import Judged
 from pmtrans.training.checkpoint import Saver, help_snapshot, take_snapshot
 
 
@@ -38,6 +39,7 @@ class Training(Protocol):
     step: int
     seconds: float
     evaluations: list[dict[str, Any]]
+    judged: list[Judged]
 
 
 class Records:
@@ -73,7 +75,7 @@ class Records:
     def save(self, training: Training, wait: bool = False) -> None:
         """A checkpoint, written by a thread; ``wait`` until it is on disk."""
         of = training
-        self._saver.save(take_snapshot(of.step, of.method, of.optimiser, of.seconds, of.evaluations))
+        self._saver.save(take_snapshot(of.step, of.method, of.optimiser, of.seconds, of.evaluations, of.judged))
         if wait:
             self._saver.wait()
 

@@ -62,7 +62,8 @@ def train_stage(
 
     # the model that the judge chose; a baseline is what it is at its end
     trained = replace(trained, model=loop.whole.evaluated)
-    step, explanation, evidence = loop.steps, "the last step", None
+    count = len(loop.evaluations)
+    step, explanation, evidence = loop.steps, f"Evaluation {count} of {count}: the last step.", None
     if judge is not None and config.method["name"] != "source_only":
         step, explanation, weights, evidence = judge.select()
         trained.model.load_state_dict(weights)
@@ -83,7 +84,7 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         warn=loop.reporter.warn,
         baseline=baseline,
         keep=loop.config.selection.keep,
-        history=loop.evaluations,
+        history=loop.judged,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hostile_images import Hostile, make_hostile_folder, noise
 from pmtrans.data.checking.check import THUMBNAIL_FEATURES, check_domains
-from pmtrans.data.checking.readable import UnreadableFile, fast_check, keep_readable
+from pmtrans.data.checking.readable import UnreadableFile, fast_check, keep_readable, keep_readable_labelled
 from pmtrans.data.reading.read import Target, read_source, read_target
 from pmtrans.errors import DataError
 
@@ -58,19 +58,19 @@ def test_both_checks_list_every_bad_file_and_nothing_else(hostile: tuple[Path, H
 def test_skipping_keeps_the_order_of_the_others(hostile: tuple[Path, Hostile]) -> None:
     folder, made = hostile
     source = read_source(folder)
-    bad, _ = fast_check(source, Target(source.without_labels(), None, ()))
-    kept = keep_readable(source, bad)
+    bad, _ = fast_check(source, Target(source.images, None, ()))
+    kept = keep_readable_labelled(source, bad)
     assert list(kept.paths) == sorted(made.good)
     assert kept.classes == source.classes
     for path, label in zip(kept.paths, kept.labels, strict=True):
         assert Path(path).relative_to(folder).parts[0] == kept.classes[label]
-    assert keep_readable(source.without_labels(), bad).paths == kept.paths
+    assert keep_readable(source.images, bad).paths == kept.paths
 
 
 def test_a_domain_without_one_readable_image_is_refused(tmp_path: Path) -> None:
     source = read_source(clean(tmp_path / "s", 0, per_class=1))
     with pytest.raises(DataError, match="none of its 2 images can be read"):
-        keep_readable(source, [UnreadableFile(path, "broken") for path in source.paths])
+        keep_readable_labelled(source, [UnreadableFile(path, "broken") for path in source.paths])
 
 
 def test_clean_domains_are_counted_measured_and_compared(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_lists_and_tables_give_the_same_domain_as_the_folders(office: Path, tmp_
         csv.writer(file).writerows([("file", "class"), *LINES])
     for name in ("ids.txt", "names.txt", "table.csv"):
         found = read_source(tmp_path / name, root=office)
-        assert dataclasses.replace(found, origin=office) == expected, name
+        assert dataclasses.replace(found, images=Domain(office, found.paths)) == expected, name
 
 
 def test_a_classes_file_fixes_names_and_order(office: Path, tmp_path: Path) -> None:

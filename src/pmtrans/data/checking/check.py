@@ -86,7 +86,7 @@ def check_domains(
     colour thumbnails are compared. It is called on at most ``MAX_IMAGES`` images of each domain.
     """
     start = time.perf_counter()
-    examined_source = _examine(source, "source", workers)
+    examined_source = _examine(source.images, "source", workers)
     examined_target = _examine(target.domain, "target", workers)
     equal, duplicates = find_duplicates(
         examined_source.paths, examined_source.facts, examined_target.paths, examined_target.facts
@@ -110,7 +110,7 @@ def check_domains(
         *_conflicting_label_warnings(equal, source),
     )
     return Report(
-        source=_domain_report(source, source_classes, examined_source),
+        source=_domain_report(source.images, source_classes, examined_source),
         target=_domain_report(target.domain, target_classes, examined_target),
         duplicates=duplicates,
         equal=equal,

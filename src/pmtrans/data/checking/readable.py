@@ -6,11 +6,9 @@ ones, but JPEGs at an eighth of their size; there are no hashes, no statistics a
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.image import UnreadableImage, load_image
@@ -20,8 +18,6 @@ from pmtrans.data.reading.read import Target
 from pmtrans.errors import DataError, one_line
 
 SMALL_CLASS = 10
-
-AnyDomain = TypeVar("AnyDomain", bound=Domain)
 
 
 @dataclass(frozen=True)
@@ -42,17 +38,21 @@ def fast_check(
     return bad, (*target.warnings, *small_class_warnings(source, bad))
 
 
-def keep_readable(domain: AnyDomain, bad: Iterable[UnreadableFile]) -> AnyDomain:
-    """The domain without its unreadable images; order and classes are unchanged."""
+def keep_readable(domain: Domain, bad: Iterable[UnreadableFile]) -> Domain:
+    """The domain without its unreadable images, in the same order."""
     dropped = {file.path for file in bad}
-    kept = [position for position, path in enumerate(domain.paths) if path not in dropped]
-    if not kept:
+    paths = tuple(path for path in domain.paths if path not in dropped)
+    if not paths:
         raise DataError(f"{one_line(domain.origin)}: none of its {len(domain)} images can be read")
-    paths = tuple(domain.paths[position] for position in kept)
-    if isinstance(domain, LabelledDomain):
-        labels = tuple(domain.labels[position] for position in kept)
-        return dataclasses.replace(domain, paths=paths, labels=labels)
-    return dataclasses.replace(domain, paths=paths)
+    return Domain(domain.origin, paths)
+
+
+def keep_readable_labelled(domain: LabelledDomain, bad: Iterable[UnreadableFile]) -> LabelledDomain:
+    """The same of a labelled domain; its classes are unchanged."""
+    dropped = {file.path for file in bad}
+    pairs = zip(domain.paths, domain.labels, strict=True)
+    labels = tuple(label for path, label in pairs if path not in dropped)
+    return LabelledDomain(keep_readable(domain.images, bad), labels, domain.classes)
 
 
 def small_class_warnings(source: LabelledDomain, bad: Iterable[UnreadableFile]) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ class Layout:
     explicit_labels: bool = (
         True  # the labels were written down, so they do mean classes; names of folders may mean anything
     )
+    numbered_names: bool = False  # images are extracted to files that are named by the number of their row
     paths: Callable[[Path], list[str]] | None = None  # a cheaper way to the paths alone; None: those of the rows
 
 
@@ -45,6 +46,7 @@ LAYOUTS: tuple[Layout, ...] = (  # the first that recognises a path reads it
             path, asked.path_column, asked.label_column, asked.labels_required
         ),
         is_folder=is_huggingface_dataset,
+        numbered_names=True,
     ),
     Layout(lambda path, asked: read_list(path, asked.labels_required), suffixes=LIST_SUFFIXES),
     Layout(

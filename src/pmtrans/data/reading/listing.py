@@ -26,11 +26,12 @@ class Row(NamedTuple):
 @dataclass(frozen=True)
 class Listing:
     """All rows of one domain. ``explicit_labels``: labels come from a list or table, so they are certainly classes;
-    folder names may be anything."""
+    folder names may be anything. ``numbered_names``: file names are numbers of rows, and say what their order says."""
 
     origin: Path
     rows: list[Row]
     explicit_labels: bool
+    numbered_names: bool = False
 
 
 class MalformedLines(DataError):

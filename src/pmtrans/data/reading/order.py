@@ -1,7 +1,8 @@
 """An order of target images that does not depend on their class folders.
 
-Where labels are folder names, a path contains the label. Sorted by path, the same images with other labels would give
-another training run. So a target is sorted by file name, size and, where both are equal, content.
+A path often contains the label, in a list or a table no less than in a folder. Sorted by path, the same images with
+other labels would give another training run. So a target is sorted by file name, size and, where both are equal,
+content. Where file names are numbers of rows, which a dataset may have sorted by class, content alone decides.
 """
 
 from __future__ import annotations
@@ -11,9 +12,21 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
+from pmtrans.data.domain import Domain
+from pmtrans.data.reading.listing import Listing
 
-def label_free_order(paths: Sequence[str]) -> list[int]:
+
+def unlabelled(listing: Listing) -> Domain:
+    """The images of a target. There is no other way from rows to the domain that training sees."""
+    paths = [row.path for row in listing.rows]
+    order = label_free_order(paths, by_content=listing.numbered_names)
+    return Domain(listing.origin, tuple(paths[position] for position in order))
+
+
+def label_free_order(paths: Sequence[str], by_content: bool = False) -> list[int]:
     """Positions of ``paths``, sorted in an order that does not change when files move between folders."""
+    if by_content:
+        return sorted(range(len(paths)), key=lambda position: _content(paths[position]))
     keys = [(os.path.basename(path), _size(path)) for path in paths]
     shared = Counter(keys)
     full = [(*key, _content(path) if shared[key] > 1 else b"") for key, path in zip(keys, paths, strict=True)]

@@ -1,8 +1,8 @@
 """Read a domain from class folders, unlabelled folders, lists, tables or Hugging Face datasets.
 
-Images are sorted by path; those of a target folder by an order that does not depend on its folders, which may be
-labels. Classes have the order of the classes file if there is one; otherwise ids are in numeric order, names in
-alphabetical order.
+Images of a source are sorted by path; those of a target, whatever it is read from, in an order that does not depend on
+its folders, which may be labels. Classes have the order of the classes file if there is one; otherwise ids are in
+numeric order, names in alphabetical order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pmtrans.data.reading.classes import (
 )
 from pmtrans.data.reading.layouts import Request, known_suffixes, layout_of, located_rows
 from pmtrans.data.reading.listing import Listing
-from pmtrans.data.reading.order import label_free_order
+from pmtrans.data.reading.order import unlabelled
 from pmtrans.errors import DataError, one_line
 
 
@@ -72,8 +72,8 @@ def read_source(
     if len(set(numbers.values())) < 2:
         only = one_line(known[0]) if classes is None else abbreviate(named.values())
         raise DataError(f"{one_line(listing.origin)}: only one class, {only!r}; a source needs at least two")
-    paths = tuple(row.path for row in listing.rows)
-    return LabelledDomain(listing.origin, paths, tuple(numbers[label] for label in labels), known)
+    images = Domain(listing.origin, tuple(row.path for row in listing.rows))
+    return LabelledDomain(images, tuple(numbers[label] for label in labels), known)
 
 
 def read_target(
@@ -91,9 +91,7 @@ def read_target(
     ``labelled``.
     """
     listing = _read(spec, root, path_column, label_column, labels_required=False)
-    paths = [row.path for row in listing.rows]
-    order = range(len(paths)) if listing.explicit_labels else label_free_order(paths)
-    domain = Domain(listing.origin, tuple(paths[position] for position in order))
+    domain = unlabelled(listing)
     counts = Counter(row.label for row in listing.rows if row.label is not None)
     if not counts:
         return Target(domain, None, ())
@@ -123,7 +121,7 @@ def read_target(
         if row.label is not None and named[row.label] in match.index
     ]
     known_paths, labels = zip(*known_rows, strict=True)
-    labelled = LabelledDomain(listing.origin, known_paths, labels, tuple(source_classes))
+    labelled = LabelledDomain(Domain(listing.origin, known_paths), labels, tuple(source_classes))
     names = (named[row.label] for row in listing.rows if row.label is not None)
     unknown = Counter(name for name in names if name in match.unknown)
     warnings = _warnings(listing, unknown, match, source_classes)
@@ -166,4 +164,4 @@ def _read(
     rows = located_rows(layout, path, Request(labels_required, path_column, label_column), root)
     if not rows:
         raise DataError(f"{one_line(path)}: no image in this file")
-    return Listing(path, sorted(rows, key=lambda row: row.path), layout.explicit_labels)
+    return Listing(path, sorted(rows, key=lambda row: row.path), layout.explicit_labels, layout.numbered_names)

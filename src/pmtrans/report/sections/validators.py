@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from pmtrans.report.drawing import sparkline
 from pmtrans.report.material import Material
 from pmtrans.report.section import Chart, Section
-from pmtrans.selection.judge import scores_of
+from pmtrans.selection.judge import PREFIX
 from pmtrans.selection.rule import RANKED, disagreement
 from pmtrans.selection.validators import VALIDATORS
 
@@ -54,6 +56,15 @@ def validators(material: Material) -> Section | None:
     }
     chart = Chart("validators", _figure(material, names), "Validators over the steps", inline=False)
     return Section("validators", "Scores without target labels", "validators.html", values=values, charts=(chart,))
+
+
+def scores_of(line: Mapping[str, Any]) -> dict[str, float]:
+    """The validators' scores in a line of the log; null there is a score that was not finite."""
+    return {
+        name.removeprefix(PREFIX): float("nan") if value is None else float(value)
+        for name, value in line.items()
+        if name.startswith(PREFIX)
+    }
 
 
 def _figure(material: Material, names: list[str]) -> Figure:

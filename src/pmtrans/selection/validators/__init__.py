@@ -56,6 +56,14 @@ VALIDATORS: dict[str, Validator] = {
 }
 
 
+ARBITRATION = "arbitration"
+
+
+def score_names() -> set[str]:
+    """The names of all scores; a function, as validators may be added."""
+    return {*VALIDATORS, ARBITRATION}
+
+
 def score_all(evidence: Evidence, baseline: Evidence | None = None, *, expensive: bool = True) -> dict[str, float]:
     """Every validator's score by name; DEV is left out where the evidence has no source training features.
 
@@ -69,5 +77,5 @@ def score_all(evidence: Evidence, baseline: Evidence | None = None, *, expensive
         if (expensive or not validator.expensive) and (has_train or not validator.needs_source_train)
     }
     if baseline is not None:
-        scores["arbitration"] = arbitrate(baseline, evidence).gain
+        scores[ARBITRATION] = arbitrate(baseline, evidence).gain
     return scores
