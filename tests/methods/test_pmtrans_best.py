@@ -49,7 +49,6 @@ def test_written_options_read_back_the_same() -> None:
 
 
 def test_what_is_given_goes_before_the_preset() -> None:
-    assert not PMTransOptions(pseudo_labels="neighbours").confidence
     assert PMTransOptions(beta_learning_rate=1e-2).beta_pace is None
     with pytest.raises(ValidationError, match="neighbours"):
         PMTransOptions(pseudo_labels="neighbours", confidence=True)
@@ -76,7 +75,7 @@ def test_the_mean_ratio_moves_by_the_pace_in_an_epoch_at_most(
 def test_labels_are_propagated_from_an_aligned_head(tiny: Callable[..., Model]) -> None:
     model = tiny()
     before = model.head.get_parameter("weight").detach().clone()
-    method, given = PMTrans(model, PMTransOptions(), SIZES), context()
+    method, given = PMTrans(model, PMTransOptions(confidence=True), SIZES), context()
     method.before_step(Moment(0, 40, 40), given)
     assert not torch.equal(before, model.head.get_parameter("weight"))
     features = given.target_pass().features_MF
@@ -91,7 +90,10 @@ def test_labels_are_propagated_from_an_aligned_head(tiny: Callable[..., Model]) 
 
 
 def test_confidence_of_clusters_where_labels_are_those_of_kmeans(tiny: Callable[..., Model]) -> None:
-    method, given = PMTrans(tiny(), PMTransOptions(pseudo_labels="kmeans", align_head=False), SIZES), context()
+    method, given = (
+        PMTrans(tiny(), PMTransOptions(pseudo_labels="kmeans", align_head=False, confidence=True), SIZES),
+        context(),
+    )
     method.before_step(Moment(0, 40, 40), given)
     target = given.target_pass()
     labels = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
@@ -111,7 +113,7 @@ def test_the_loss_is_that_of_the_paper_with_weighted_labels_and_information(
         found: dict[str, Any] = method(batch, MOMENT)
         return found
 
-    best = PMTrans(model, PMTransOptions(information=0.5), SIZES)
+    best = PMTrans(model, PMTransOptions(information=0.5, confidence=True), SIZES)
     assert best.confidence_M is not None
     best.confidence_M.copy_(torch.linspace(0.1, 0.9, 9))
     best.pseudo_labels_M.copy_(torch.arange(9) % 3)

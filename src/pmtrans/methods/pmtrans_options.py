@@ -30,10 +30,9 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
 BEST: dict[str, Any] = {  # what goes beyond the paper, each with its reason; measured part by part in docs/results.md
     "align_head": True,  # the classifier lags behind its own features: clusters of the target are right more often
     "pseudo_labels": "propagation",  # near images share a label, whatever the shape of their cluster
-    "confidence": True,  # the surest quarter of the labels is nearly always right, the last one seldom
     "information": 0.1,  # the one loss that touches a pure target image: its features are there already
     "alpha": "fixed",  # a learned weight hardly moves in a short run
-    "beta_pace": 0.1,  # P moves as far in a short epoch as in a long one
+    "beta_pace": 0.02,  # P moves as far in a short epoch as in a long one
 }
 
 PRESETS: dict[str, dict[str, Any]] = {"best": BEST, "paper": {}, "reference": REFERENCE}
@@ -94,8 +93,6 @@ class PMTransOptions(Options):
         if not isinstance(given, dict):
             return given
         filled = dict(PRESETS.get(str(given.get("preset", "best")), {}))
-        if given.get("pseudo_labels") == "neighbours":  # they have a confidence of their own
-            filled.pop("confidence", None)
         if "beta_learning_rate" in given:  # the same rate in other units
             filled.pop("beta_pace", None)
         given = {**filled, **given}
