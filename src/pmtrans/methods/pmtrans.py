@@ -72,11 +72,11 @@ class PMTrans(Method):
     def players(self, head_ratio: float) -> list[Player]:
         ascends = self.options.beta == "ascend"
         mixing, tradeoff = named(self.mixing, "mixing"), named(self.tradeoff, "tradeoff")
-        return [
-            *super().players(head_ratio),
+        own = [
             Player("patchmix", mixing, head_ratio, self.beta_rate, ascends=ascends, decays=False),
             Player("tradeoff", tradeoff, head_ratio, self.options.alpha_learning_rate, decays=False),
         ]
+        return [*super().players(head_ratio), *(player for player in own if player.parameters)]
 
     def before_step(self, moment: Moment, context: Context) -> None:
         """Pseudo labels as the game begins, and anew every so many steps; a bank of neighbours keeps itself up."""
