@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import sys
 from contextlib import suppress
@@ -62,8 +63,22 @@ def held(value: Tensor) -> int:
     return (value.to_local() if isinstance(value, DTensor) else value).numel()
 
 
+class NoPickles:
+    """In the place of pickle's readers: whoever gets into a group must find nothing that builds objects for it."""
+
+    def __init__(self, *given: object, **named: object) -> None:
+        raise AssertionError("a pickle is read")
+
+
+def forbid_pickles() -> None:
+    for name in ("load", "loads", "Unpickler"):
+        setattr(pickle, name, NoPickles)
+    torch.distributed.distributed_c10d._unpickler = NoPickles  # type: ignore[assignment, misc]
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    forbid_pickles()
     path = Path(sys.argv[1])
     with joined() as processes:
         for settings, out, stop_after in json.loads(path.read_text(encoding="utf-8")):

@@ -13,6 +13,7 @@ from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import Judge, evidence_of
 from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import Weights, build
+from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
 from pmtrans.training.passes import Passes
@@ -46,7 +47,7 @@ def train_stage(
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
     passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes)
-    snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter))
+    snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot)
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
     )
