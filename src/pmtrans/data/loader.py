@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from pmtrans.data.batch import Batch
 from pmtrans.data.cache import ImageCache, read_image
 from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.gate import UnavailableImage
 from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
 from pmtrans.errors import DataError, ReportedByMainProcess, TrainingError
@@ -27,6 +28,7 @@ class DecodingFailure:
     """Returned by a worker instead of an image; the main process raises, so that the error stays one line."""
 
     reason: str
+    stops: bool = False  # the machine's fault: no image may be left out because of it
 
 
 class VanishedImage(TrainingError):
@@ -141,10 +143,13 @@ class _ImageDataset(Dataset[Any]):
         try:
             return self.transform(read_image(self.paths[index], self.preprocessing, self.cache))
         except DataError as error:
-            return DecodingFailure(str(error))
+            return DecodingFailure(str(error), isinstance(error, UnavailableImage))
 
 
-def _collate_images(items: Sequence[Any]) -> tuple[Tensor, list[str | None]]:
+def _collate_images(items: Sequence[Any]) -> tuple[Tensor, list[str | None]] | DecodingFailure:
+    for item in items:
+        if isinstance(item, DecodingFailure) and item.stops:
+            return item
     reasons = [item.reason if isinstance(item, DecodingFailure) else None for item in items]
     readable = [item for item in items if isinstance(item, Tensor)]
     return torch.stack(readable) if readable else torch.empty(0), reasons
@@ -167,6 +172,8 @@ def image_batches(
         generator=torch.Generator(),
     )
     for batch in loader:
+        if isinstance(batch, DecodingFailure):
+            raise DataError(batch.reason)
         if cache is not None:
             cache.check()
         yield batch

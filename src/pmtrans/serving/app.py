@@ -28,6 +28,7 @@ _PROBLEMS = {
     413: "too many images, or too large",
     415: "not an image, or a broken one",
     422: "no images, or an invalid parameter",
+    503: "the server has no room now; try again",
 }
 Images = Annotated[list[UploadFile], File(description="image files")]
 Top = Annotated[int, Query(ge=1, le=1000, description="number of classes to return per image")]

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from pmtrans.data.image import load_image
+from pmtrans.data.image import UnreadableImage, load_image
 from pmtrans.errors import DataError, UserError
 from pmtrans.inference.inputs import gather
 from pmtrans.run.folder import RunFolder
@@ -44,7 +44,7 @@ def _evenly_spaced(paths: Sequence[str], at_least: int) -> list[Image.Image]:
     for index in range(0, len(paths), step):
         try:
             found.append(load_image(paths[index], at_least=at_least))
-        except DataError:
+        except UnreadableImage:
             continue
         if len(found) == COUNT:
             break
