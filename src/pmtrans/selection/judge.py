@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import new_folder
+from pmtrans.files import checksum, new_folder
 from pmtrans.selection.collapse import collapse_signs
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.selection.rule import choose
@@ -25,6 +25,8 @@ from pmtrans.selection.validators import score_all
 
 PREFIX = "score."
 EVIDENCE = "evidence.safetensors"  # of a candidate, as of a finished stage
+WEIGHTS = "weights.safetensors"
+CANDIDATE = "candidate"  # in an evaluation: the checksum of the weights and evidence that were kept of it
 
 
 class Outputs(Protocol):
@@ -71,20 +73,25 @@ class Judge:
         for sign in signs:
             self.warn(f"step {evaluation.step}: {one_line(sign)}")
         named = {PREFIX + name: value for name, value in scores.items()}
-        self._offer({"step": evaluation.step, **named}, evidence)
-        return {**named, "warnings": signs} if signs else named
+        kept = self._offer({"step": evaluation.step, **named}, evidence)
+        return {**named, **({"warnings": signs} if signs else {}), **({CANDIDATE: kept} if kept else {})}
 
-    def _offer(self, entry: dict[str, Any], evidence: Evidence) -> None:
-        """Keep the newcomer's weights if it is among the best so far; forget the one that falls out."""
-        kept = kept_steps([*self.history, entry], self.keep)
+    def _offer(self, entry: dict[str, Any], evidence: Evidence) -> str | None:
+        """Keep the newcomer's weights if it is among the best so far; forget the one that falls out.
+
+        The checksum of what was kept goes into the log and every later checkpoint: what is selected is what was judged.
+        """
+        kept, checksum_of_kept = kept_steps([*self.history, entry], self.keep), None
         if entry["step"] in kept:
             with new_folder(self.candidate(entry["step"])) as temporary:
                 weights = {name: value.detach().cpu().contiguous() for name, value in self.weights().items()}
-                safetensors.torch.save_file(weights, temporary / "weights.safetensors")
+                safetensors.torch.save_file(weights, temporary / WEIGHTS)
                 write_evidence(temporary / EVIDENCE, evidence)
+                checksum_of_kept = checksum(temporary / WEIGHTS, temporary / EVIDENCE)
         for path in self.folder.glob("step-*"):
             if path.name not in {self.candidate(step).name for step in kept}:
                 shutil.rmtree(path, ignore_errors=True)
+        return checksum_of_kept
 
     def candidate(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
@@ -97,11 +104,14 @@ class Judge:
         step = int(entries[choice.index]["step"])
         folder = self.candidate(step)
         try:
-            weights = safetensors.torch.load_file(folder / "weights.safetensors")
+            if checksum(folder / WEIGHTS, folder / EVIDENCE) != entries[choice.index].get(CANDIDATE):
+                raise ValueError("its checksum does not match")
+            weights = safetensors.torch.load_file(folder / WEIGHTS)
             return step, choice.explanation, weights, read_evidence(folder / EVIDENCE)
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, ValueError, TypeError) as error:
+            reason = error if isinstance(error, ValueError) else type(error).__name__
             raise RunError(
-                f"The selected model {one_line(folder)!r} cannot be read ({type(error).__name__}): it was removed or "
+                f"The selected model {one_line(folder)!r} cannot be used ({one_line(reason, 100)}): it was removed or "
                 "changed; train again with --overwrite."
             ) from None
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pmtrans.config import Config
+from pmtrans.errors import RunError, one_line
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.methods import METHODS
+from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.judge import Judge, evidence_of
@@ -66,13 +68,23 @@ def train_stage(
     step, explanation, evidence = loop.steps, "the last step", None
     if judge is not None and config.method["name"] != "source_only":
         step, explanation, weights, evidence = judge.select()
-        trained.model.load_state_dict(weights)
+        _put(weights, trained.model, step)
     elif judge is not None:
         evidence = evidence_of(final, session.data.holdout.labels)
     chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
     finished = Finished(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
     write_finished(folder, finished, trained, config, task)
     return finished
+
+
+def _put(weights: Weights, model: Model, step: int) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise RunError(
+            f"The selected model of step {step} does not fit the model of this run ({one_line(error, 150)}): "
+            "train again with --overwrite."
+        ) from None
 
 
 def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
