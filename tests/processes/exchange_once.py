@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
+from train_several import forbid_pickles
 
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.domains import Data
@@ -18,7 +19,6 @@ from pmtrans.errors import UserError
 from pmtrans.processes.group import joined
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.resume import Opened
-from train_several import forbid_pickles
 
 LABELLED = LabelledDomain(Path("a"), ("a/\udcff.png", "a/b.png"), (0, 1), ("cat", "düg"))
 VALUES = (

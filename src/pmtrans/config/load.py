@@ -11,11 +11,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from pmtrans.config.recipes import read_recipe
 from pmtrans.errors import ConfigError, nearest, one_line
+from pmtrans.texts import TextError, parse_yaml
 
 Checked = TypeVar("Checked", bound=BaseModel)
 
@@ -33,9 +33,10 @@ def load_tree(
         if not equals:
             raise ConfigError(f"Override {one_line(override)!r} is not of the form section.key=value.")
         try:
-            _set(tree, key.strip(), yaml.safe_load(text))
-        except yaml.YAMLError:
-            raise ConfigError(f"Override {one_line(override)!r}: the value is not valid YAML.") from None
+            value = parse_yaml(text)
+        except TextError as error:
+            raise ConfigError(f"Override {one_line(override, 100)!r}: the value is {error}.") from None
+        _set(tree, key.strip(), value)
     return tree
 
 

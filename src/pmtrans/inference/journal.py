@@ -17,6 +17,7 @@ from typing import Any
 
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import run_lock, write_json
+from pmtrans.texts import TextError, parse_json, read_json
 
 Row = dict[str, Any]
 
@@ -41,7 +42,7 @@ class Journal:
         """All rows, read from disk one at a time."""
         with self._rows.open("rb") as lines:
             for line in lines:
-                yield json.loads(line)
+                yield parse_json(line, Row)
 
     def close(self) -> None:
         self._file.close()
@@ -82,8 +83,8 @@ def fingerprint_of(model_folder: Path, paths: Sequence[str], options: dict[str, 
 
 def _read_fingerprint(stored: Path) -> str | None:
     try:
-        return str(json.loads(stored.read_bytes())["identity"])
-    except (ValueError, KeyError, TypeError):
+        return str(read_json(stored, dict[str, str])["identity"])
+    except (OSError, TextError, KeyError):
         return None
 
 

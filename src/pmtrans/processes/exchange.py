@@ -53,7 +53,7 @@ def prove_membership(secret: bytes, attempt: str) -> None:
     dist.all_gather(proofs, mine)
     for rank, proof in enumerate(proofs):
         if not hmac.compare_digest(proof.numpy().tobytes(), _proof(secret, attempt, rank)):
-            raise TrainingError(f"Process {rank} of {count} does not know the secret of this run: nothing was exchanged.")
+            raise TrainingError(f"Process {rank} of {count} does not know the secret of this run: all ends here.")
 
 
 def _proof(secret: bytes, attempt: str, rank: int) -> bytes:
@@ -76,7 +76,7 @@ def _send(memory: Tensor, source: int) -> None:
 
 def _as_json(value: Any, tensors: list[Tensor], kinds: tuple[Kind, ...]) -> Any:
     """Plain values as they are, all else as ``{name of its kind: content}``; tensors are left in ``tensors``."""
-    if value is None or isinstance(value, bool | int | float | str) and not isinstance(value, Enum):
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, list):
         return [_as_json(one, tensors, kinds) for one in value]

@@ -68,7 +68,7 @@ def _private(folder: Path) -> Path:
         raise RunError(f"{one_line(folder)!r}, where the processes meet, cannot be used: {error.strerror}.") from None
     others = stat.S_IMODE(status.st_mode) & 0o077 if os.name == "posix" else 0
     if not stat.S_ISDIR(status.st_mode) or others or (os.name == "posix" and status.st_uid != os.getuid()):
-        raise RunError(f"{one_line(folder)!r}, where the processes meet, must be a folder that only this user can open.")
+        raise RunError(f"{one_line(folder)!r}, where the processes meet, must be a folder that only you can open.")
     return folder
 
 

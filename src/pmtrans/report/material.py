@@ -13,7 +13,6 @@ from pmtrans.config import Config
 from pmtrans.data.domains import Data, read_data
 from pmtrans.data.sampling import count_steps
 from pmtrans.errors import RunError, UserError, one_line
-from pmtrans.files import read_json
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
@@ -22,6 +21,7 @@ from pmtrans.run.provenance import fingerprint
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.evidence import Evidence, read_evidence
 from pmtrans.settings import load_config
+from pmtrans.texts import read_json
 
 Line = dict[str, Any]
 

@@ -20,10 +20,11 @@ from pmtrans.backbones.head import HeadKind
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError, one_line
-from pmtrans.files import new_folder, read_json, write_json, write_text
+from pmtrans.files import new_folder, write_json, write_text
 from pmtrans.model import Model
 from pmtrans.run.model_card import ModelCard, render_card
 from pmtrans.selection.calibration import read_temperature
+from pmtrans.texts import read_json
 from pmtrans.version import __version__
 
 _MLP = "pmtrans_head."

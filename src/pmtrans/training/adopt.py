@@ -6,13 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pmtrans.config import Config
 from pmtrans.errors import RunError, UserError, one_line
-from pmtrans.files import new_folder, read_json, write_json
+from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.settings import validate
+from pmtrans.texts import read_json, read_yaml
 
 # what the weights of a source stage depend on, and what must be held out again
 SAME = (
@@ -87,8 +86,8 @@ def _value(settings: dict[str, Any], key: str) -> Any:
 
 def _config(run: RunFolder, shown: str) -> Config:
     try:
-        return validate(yaml.safe_load(run.config.read_text(encoding="utf-8")))
-    except (OSError, UserError, yaml.YAMLError, AttributeError):
+        return validate(read_yaml(run.config))
+    except (OSError, UserError, AttributeError):
         raise RunError(f"--from {shown!r} has a config.yaml that cannot be read.") from None
 
 

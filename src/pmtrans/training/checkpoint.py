@@ -26,9 +26,10 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import flush, new_folder, read_json, write_json
+from pmtrans.files import flush, new_folder, write_json
 from pmtrans.processes.sharding import part_like, whole
 from pmtrans.signals import Interrupted
+from pmtrans.texts import read_json
 
 FORMAT = 1
 

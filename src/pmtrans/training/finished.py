@@ -9,12 +9,13 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pmtrans.config import Config
-from pmtrans.files import read_json, write_atomically, write_json
+from pmtrans.files import write_atomically, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_card import describe_training
 from pmtrans.run.model_folder import TrainedModel, save_model
 from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
+from pmtrans.texts import read_json
 from pmtrans.training.build import Task
 
 
