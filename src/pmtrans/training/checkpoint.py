@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -26,7 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import flush, new_folder, write_json
+from pmtrans.files import as_os_error, flush, new_folder, write_json
 from pmtrans.processes.sharding import part_like, whole
 from pmtrans.signals import Interrupted
 from pmtrans.texts import read_json
@@ -209,9 +207,3 @@ class Saver:
             self.wait()
         elif self._thread is not None and not (isinstance(error, Interrupted) and error.at_once):
             self._thread.join()
-
-
-def as_os_error(error: SafetensorError) -> OSError:
-    """safetensors reports a full disk as an error of its own, with the system's number in its text."""
-    number = re.search(r"os error (\d+)", str(error))
-    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))

@@ -5,6 +5,7 @@ A loss or gradient that is not finite; a full or read-only disk; a loader proces
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,9 +21,9 @@ from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
 from pmtrans.errors import StopReportedByMainProcess, TrainingError, is_out_of_memory, one_line
-from pmtrans.files import write_json
+from pmtrans.files import as_os_error, write_json
 from pmtrans.run.folder import RunFolder
-from pmtrans.training.checkpoint import as_os_error, checkpoints
+from pmtrans.training.checkpoint import checkpoints
 
 _ADVICE = [  # the same command would stop at the same step again
     "a new --out with a tenth of train.learning_rate, or with train.warmup_steps=100",
@@ -100,6 +101,11 @@ def explained_faults(folder: RunFolder) -> Iterator[None]:
 
 
 def _not_written(folder: RunFolder, error: OSError) -> str:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            f"Too many open files; {kept(folder)}. Allow more (ulimit -n) or take fewer data.workers, then give the "
+            "same command again."
+        )
     return (
         f"Run folder {one_line(folder.path)!r} cannot be written: {one_line(error.strerror or error, 150)}; "
         f"{kept(folder)}. Fix it, then give the same command again."

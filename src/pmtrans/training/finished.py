@@ -51,7 +51,7 @@ def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel,
 def read_finished(folder: RunFolder) -> Finished | None:
     """What ``write_finished`` wrote; None: there is more to do."""
     try:
-        stored = read_json(folder.finished)
+        stored = read_json(folder.finished, dict[str, Any])
         evidence = read_evidence(folder.evidence) if stored.pop("evidence") else None
         return Finished(**stored, evidence=evidence)
     except (OSError, TypeError, ValueError, KeyError, AttributeError, SafetensorError):
