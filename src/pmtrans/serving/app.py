@@ -56,6 +56,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         lifespan=lifespan,
         docs_url=None,  # FastAPI's page loads its scripts from the network
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would repeat the Host that was sent
     )
     app.add_middleware(BodyLimit, limit=limits.request_bytes)
     app.add_middleware(SecurityHeaders)
