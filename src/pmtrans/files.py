@@ -62,6 +62,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """``write`` fills a temporary file beside ``path``; then it is flushed and renamed."""
     temporary = _beside(path, "tmp")
     with writing(path):
+        _refuse_moved(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         _create(temporary)
         try:
@@ -117,6 +118,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A folder filled under a temporary name and renamed when it is complete; an older one is replaced."""
     temporary = _beside(path, "tmp")
     with writing(path):
+        _refuse_moved(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
@@ -187,7 +189,7 @@ except ImportError:  # Windows has no flock; msvcrt's lock also ends with the pr
 LOCK = ".lock"
 _SIGNATURE = "pmtrans process "
 
-_held: set[int] = set()
+_held: dict[int, Path] = {}  # descriptors of locks, and their folders
 
 
 def _forget() -> None:
@@ -211,7 +213,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o644)
     except OSError as error:
         raise RunError(f"Output folder {one_line(folder)!r} cannot be written: {error.strerror}.") from None
-    _held.add(descriptor)
+    _held[descriptor] = folder.absolute()
     try:
         try:
             _lock(descriptor)
@@ -225,8 +227,21 @@ def run_lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         if os.getpid() == owner:
-            _held.discard(descriptor)
+            _held.pop(descriptor, None)
             os.close(descriptor)
+
+
+def _refuse_moved(path: Path) -> None:
+    """A folder whose lock we hold, and that was removed or renamed meanwhile, is not made again in part."""
+    for descriptor, folder in list(_held.items()):
+        if folder not in path.absolute().parents:
+            continue
+        try:
+            same = os.path.samestat(os.fstat(descriptor), os.stat(folder / LOCK))
+        except OSError:
+            same = False
+        if not same:
+            raise WriteError(errno.ENOENT, "the folder was removed or renamed while it was in use", str(folder))
 
 
 def refuse_foreign(path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +16,8 @@ FOLDER = "PMTRANS_RENDEZVOUS"  # a folder of one user's, where the processes of 
 SECRET = "PMTRANS_SECRET"  # of a group on several nodes
 INTERFACE = "PMTRANS_INTERFACE"  # the network interface of the nodes' exchange
 SECRET_FILE = "secret"
+LAUNCHER = "PMTRANS_LAUNCHER"  # the process that started this one and must outlive it
+GRACE = 20.0  # seconds to finish the step and save, once the launcher is gone
 
 
 def is_started() -> bool:
@@ -28,6 +33,25 @@ def is_main() -> bool:
 def is_one_machine(environment: Mapping[str, str]) -> bool:
     """Whether all processes of the group run here."""
     return environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
+
+
+def end_with_launcher(environment: Mapping[str, str], grace: float = GRACE) -> None:
+    """End this process when its launcher is gone, however that ended: first as SIGTERM does, then at once.
+
+    A process that trained on would hold the run folder, and nobody would be left to stop it.
+    """
+    if LAUNCHER not in environment:
+        return
+    launcher = int(environment[LAUNCHER])
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()
 
 
 @contextmanager

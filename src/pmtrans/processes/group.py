@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError, LostProcess, MistakeReportedByMainProcess, UserError, one_line
+from pmtrans.processes.environment import end_with_launcher
 from pmtrans.processes.exchange import Kind, broadcast, prove_membership
 from pmtrans.processes.rendezvous import choose_interface, group_secret, meeting_point
 from pmtrans.processes.rows import Division
@@ -120,6 +121,7 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
     if count == 1 or dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
         return
+    end_with_launcher(environment)
     on_gpus = torch.cuda.is_available()
     if on_gpus:
         torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from pmtrans.machine import cores
-from pmtrans.processes.environment import FOLDER, private_folder
+from pmtrans.processes.environment import FOLDER, LAUNCHER, private_folder
 
 GRACE = 20.0  # seconds for the others to notice and to end by themselves
 
@@ -33,7 +33,7 @@ def launch(arguments: Sequence[str], count: int) -> int:
     processes: list[subprocess.Popen[bytes]] = []
     with private_folder() as meeting, _passed_on(processes):
         for rank in range(count):
-            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), FOLDER: str(meeting)}
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), FOLDER: str(meeting), LAUNCHER: str(os.getpid())}
             processes.append(subprocess.Popen(command, env={**os.environ, **shared, **place}))
         return _wait(processes)
 
@@ -68,6 +68,8 @@ def _passed_on(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
         for process in processes:
             if process.poll() is None:
                 process.send_signal(number)
+                if hasattr(signal, "SIGCONT"):  # one that was stopped would keep all others waiting
+                    process.send_signal(signal.SIGCONT)
 
     def leave_it(number: int, frame: FrameType | None) -> None:  # SIG_IGN would be inherited
         pass

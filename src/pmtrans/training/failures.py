@@ -20,6 +20,7 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
+from pmtrans.data.loader import ANSWER_WITHIN
 from pmtrans.errors import StopReportedByMainProcess, TrainingError, is_out_of_memory, one_line
 from pmtrans.files import as_os_error, write_json
 from pmtrans.run.folder import RunFolder
@@ -97,6 +98,9 @@ def explained_faults(folder: RunFolder) -> Iterator[None]:
         if str(error).startswith("DataLoader worker"):
             traceback.clear_frames(error.__traceback__)  # or torch would report the dead process again, at any time
             raise TrainingError(_worker_died(folder)) from None
+        if str(error).startswith("DataLoader timed out"):
+            traceback.clear_frames(error.__traceback__)
+            raise TrainingError(_worker_silent(folder)) from None
         raise
 
 
@@ -116,6 +120,13 @@ def _worker_died(folder: RunFolder) -> str:
     return (
         f"A loader process was killed (most often: memory ran out); {kept(folder)}. "
         "Give the same command again, if needed with fewer data.workers."
+    )
+
+
+def _worker_silent(folder: RunFolder) -> str:
+    return (
+        f"A loader process gave no batch for {ANSWER_WITHIN} s (a disk that does not answer, or a process that hangs); "
+        f"{kept(folder)}. Give the same command again, if needed with data.workers=0."
     )
 
 
