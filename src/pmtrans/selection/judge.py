@@ -68,8 +68,8 @@ class Judge:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
         evidence = evidence_of(evaluation, self.holdout_labels)
         scores = score_all(evidence, self.baseline)
-        before = self.baseline.target_logits_MK.softmax(1) if self.baseline is not None else None
-        signs = collapse_signs(evidence.target_logits_MK.softmax(1), before, classes=self.classes)
+        before = self.baseline.sampled().target_logits_MK.softmax(1) if self.baseline is not None else None
+        signs = collapse_signs(evidence.sampled().target_logits_MK.softmax(1), before, classes=self.classes)
         for sign in signs:
             self.warn(f"step {evaluation.step}: {one_line(sign)}")
         named = {PREFIX + name: value for name, value in scores.items()}

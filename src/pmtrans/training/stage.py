@@ -11,7 +11,7 @@ from pmtrans.evaluation.oracle import Oracle
 from pmtrans.methods import METHODS
 from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import MANY_CLASSES, Evidence, even_sample
 from pmtrans.selection.judge import Judge, evidence_of
 from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import Weights, build
@@ -88,6 +88,12 @@ def _put(weights: Weights, model: Model, step: int) -> None:
 
 
 def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
+    count = len(session.data.source.classes)
+    if count > MANY_CLASSES:
+        loop.reporter.warn(
+            f"{count} classes: validators that fit or cluster are left out, the others look at an even sample of "
+            f"{len(even_sample(len(session.data.target.domain), count))} target images"
+        )
     return Judge(
         folder=RunFolder(loop.folder).candidates,
         holdout_labels=session.data.holdout.labels,
