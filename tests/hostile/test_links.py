@@ -127,9 +127,9 @@ def test_partial_results_that_another_user_prepared_are_not_used(tmp_path: Path,
         if os.geteuid() != 0:
             pytest.skip("only root can give a folder away")
         os.chown(partial, NOBODY, NOBODY)
-    with pytest.raises(RunError, match="is a link|belongs to another user"):
-        with open_journal(tmp_path / "out.csv", "fingerprint", 4):
-            pass
+    refused = pytest.raises(RunError, match=r"is a link|belongs to another user")
+    with refused, open_journal(tmp_path / "out.csv", "fingerprint", 4):
+        pass
     assert untouched(elsewhere)
 
 
