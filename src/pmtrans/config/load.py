@@ -42,10 +42,19 @@ def load_tree(
 
 def checked(model: type[Checked], tree: dict[str, Any], prefix: str = "") -> Checked:
     """The tree as a ``model``; raises a one-line error for the first invalid key, shown after ``prefix``."""
+    _refuse_nul(tree, prefix)
     try:
         return model.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_explain(error, model, prefix)) from None
+
+
+def _refuse_nul(tree: Any, key: str) -> None:
+    """No path, and no name, has a NUL; the system's calls would fail on it one by one."""
+    if isinstance(tree, str) and "\0" in tree:
+        raise ConfigError(f"Key {one_line(key.rstrip('.'))!r} holds a NUL character.")
+    for name, inner in tree.items() if isinstance(tree, dict) else ():
+        _refuse_nul(inner, f"{key}{name}.")
 
 
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:

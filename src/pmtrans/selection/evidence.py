@@ -45,6 +45,9 @@ class Evidence:
             raise UserError("Held-out source features, logits and labels must have one row per image.")
         if len(self.target_features_MD) != len(target):
             raise UserError("Target features and logits must have one row per image.")
+        labels = self.source_labels_N
+        if labels.is_floating_point() or labels.ndim != 1 or labels.min() < 0 or labels.max() >= source.shape[1]:
+            raise UserError("Held-out source labels must be classes of the logits.")
         for name, tensor in vars(self).items():
             if tensor is not None and not torch.isfinite(tensor).all():
                 raise UserError(f"{name} holds values that are not finite: the model has diverged.")

@@ -27,7 +27,7 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.files import as_os_error, flush, new_folder, write_json
 from pmtrans.processes.sharding import part_like, whole
 from pmtrans.signals import Interrupted
-from pmtrans.texts import read_json
+from pmtrans.texts import checked, read_json
 
 FORMAT = 1
 
@@ -93,8 +93,19 @@ def restore_snapshot(snapshot: Snapshot, method: nn.Module, optimiser: torch.opt
             prefix = f"optimiser.{name}."
             state = {n.removeprefix(prefix): v for n, v in snapshot.tensors.items() if n.startswith(prefix)}
             if state:  # copied: what was loaded is still mapped to the file
+                _refuse_misfit(snapshot, name, state, parameter)
                 state = {k: v.to(parameter.device, copy=True) for k, v in state.items()}
                 optimiser.state[parameter] = {k: part_like(v, parameter) for k, v in state.items()}
+
+
+def _refuse_misfit(snapshot: Snapshot, name: str, state: dict[str, Tensor], parameter: Tensor) -> None:
+    """AdamW's state of a parameter: its step, and two averages of the parameter's shape."""
+    averages = {key: value for key, value in state.items() if key != "step"}
+    if state.keys() != {"step", "exp_avg", "exp_avg_sq"} or any(v.shape != parameter.shape for v in averages.values()):
+        raise RunError(
+            f"Checkpoint {snapshot.name} does not fit the model that this version builds (optimiser of "
+            f"{one_line(name, 80)}): resume with the version that wrote it, or choose another --out."
+        )
 
 
 def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:
@@ -134,7 +145,8 @@ def load_snapshot(path: Path) -> Snapshot:
             if _checksum(path, state) != checksum:
                 raise BrokenCheckpoint("its checksum does not match: cut off or changed")
             tensors = safetensors.torch.load_file(path / "tensors.safetensors")
-            return Snapshot(int(state["step"]), tensors, float(state["seconds"]), list(state["evaluations"]))
+            evaluations = _checked_evaluations(state["evaluations"])
+            return Snapshot(int(state["step"]), tensors, float(state["seconds"]), evaluations)
     except BrokenCheckpoint:
         raise
     except Exception as error:  # any damage: missing file, half a JSON text, a broken header
@@ -143,6 +155,15 @@ def load_snapshot(path: Path) -> Snapshot:
         f"Checkpoint {one_line(path)!r} has format {one_line(version, 20)}, this version of pmtrans reads {FORMAT}: "
         "resume with the version that wrote it, or choose another --out."
     )
+
+
+def _checked_evaluations(stored: Any) -> list[dict[str, Any]]:
+    """Each has its step, and scores that are numbers or None."""
+    evaluations: list[dict[str, Any]] = checked(stored, list[dict[str, Any]])
+    for entry in evaluations:
+        checked(entry["step"], int)
+        checked({key: value for key, value in entry.items() if key.startswith("score.")}, dict[str, float | None])
+    return evaluations
 
 
 def _checksum(folder: Path, state: dict[str, Any]) -> str:

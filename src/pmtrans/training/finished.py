@@ -20,6 +20,18 @@ from pmtrans.training.build import Task
 
 
 @dataclass(frozen=True)
+class _Stored:
+    """``finished.json``."""
+
+    step: int
+    seconds: float
+    accuracy: float | None
+    evaluations: list[dict[str, Any]]
+    explanation: str
+    evidence: bool
+
+
+@dataclass(frozen=True)
 class Finished:
     """What the model of one stage is worth, with and without target labels."""
 
@@ -51,8 +63,10 @@ def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel,
 def read_finished(folder: RunFolder) -> Finished | None:
     """What ``write_finished`` wrote; None: there is more to do."""
     try:
-        stored = read_json(folder.finished, dict[str, Any])
-        evidence = read_evidence(folder.evidence) if stored.pop("evidence") else None
-        return Finished(**stored, evidence=evidence)
+        stored: _Stored = read_json(folder.finished, _Stored)
+        evidence = read_evidence(folder.evidence) if stored.evidence else None
+        if not any(entry.get("step") == stored.step for entry in stored.evaluations):
+            return None
+        return Finished(**{**vars(stored), "evidence": evidence})
     except (OSError, TypeError, ValueError, KeyError, AttributeError, SafetensorError):
         return None
