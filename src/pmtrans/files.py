@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from pmtrans.errors import RunError, one_line
 from pmtrans.texts import TextError, read_bytes
 
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)", re.DOTALL)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 

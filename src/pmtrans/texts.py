@@ -93,12 +93,12 @@ class _PlainLoader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
             raise TextError("aliases (*name) are not allowed: write the value out")
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise TextError(f"nested more than {MAX_DEPTH} deep")
-        node = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 

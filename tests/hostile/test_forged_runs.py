@@ -93,7 +93,8 @@ def test_a_checkpoint_whose_forged_state_has_a_right_checksum_is_skipped(
 
     _, home = finished
     newest = sorted((home / "run" / "checkpoints").iterdir())[-1]
-    for evaluations in ([1], [{}], [{"step": "x"}], [{"step": 2, "score.bnm": "high"}], {"a": 1}, None, "text"):
+    forgeries: list[Any] = [[1], [{}], [{"step": "x"}], [{"step": 2, "score.bnm": "high"}], {"a": 1}, None, "text"]
+    for evaluations in forgeries:
         folder = tmp_path / str(abs(hash(str(evaluations))))
         shutil.copytree(newest, folder)
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import torch
-from train_several import forbid_pickles
 
+from no_pickles import forbid_pickles
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.domains import Data
 from pmtrans.data.reading.read import Target

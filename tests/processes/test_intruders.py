@@ -129,7 +129,8 @@ def test_another_user_and_another_address_get_nowhere(tmp_path: Path) -> None:
 
 def test_every_kind_of_value_crosses_without_a_pickle(tmp_path: Path) -> None:
     with private_folder() as meeting:
-        shared = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", FOLDER: str(meeting)}
+        path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+        shared = {**os.environ, "PYTHONPATH": path, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", FOLDER: str(meeting)}
         program = [sys.executable, str(HERE / "exchange_once.py"), str(tmp_path)]
         started = [
             subprocess.Popen(program, env={**shared, "RANK": rank}, stderr=subprocess.PIPE, text=True)

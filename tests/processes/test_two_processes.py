@@ -96,7 +96,8 @@ def free_port() -> int:
 
 def environment(rank: int, port: int, count: int = 2) -> dict[str, str]:
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "RANK": str(rank)}
-    return {**os.environ, "OMP_NUM_THREADS": "1", "LOCAL_RANK": str(rank), **group}
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "LOCAL_RANK": str(rank), **group}
 
 
 @pytest.fixture(scope="module")

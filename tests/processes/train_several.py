@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import sys
 from contextlib import suppress
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from no_pickles import forbid_pickles
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.methods import Sizes
@@ -61,19 +61,6 @@ def numbers_held() -> dict[str, int]:
 
 def held(value: Tensor) -> int:
     return (value.to_local() if isinstance(value, DTensor) else value).numel()
-
-
-class NoPickles:
-    """In the place of pickle's readers: whoever gets into a group must find nothing that builds objects for it."""
-
-    def __init__(self, *given: object, **named: object) -> None:
-        raise AssertionError("a pickle is read")
-
-
-def forbid_pickles() -> None:
-    for name in ("load", "loads", "Unpickler"):
-        setattr(pickle, name, NoPickles)
-    torch.distributed.distributed_c10d._unpickler = NoPickles  # type: ignore[assignment, misc]
 
 
 if __name__ == "__main__":

@@ -74,11 +74,19 @@ def _say_fault(error: OSError) -> int:
     from pmtrans.errors import one_line
     from pmtrans.files import WriteError
 
-    what = "cannot be written: " if isinstance(error, WriteError) or error.filename is None else ": "
+    what = "cannot be written: " if isinstance(error, WriteError) or error.filename is None else ""
     where = f"{one_line(os.fsdecode(error.filename))!r}" if error.filename is not None else "The output"
+    where += "" if what else ":"
     with suppress(OSError, ValueError):  # stderr may be what failed
         print(f"error: {where} {what}{one_line(error.strerror or error, 200)}.", file=sys.stderr, flush=True)
-    for stream in (sys.stdout, sys.stderr):  # what Python would flush at its end, and complain of
+    _silence()
+    return 1
+
+
+def _silence() -> None:
+    """What Python would flush at its end, and complain of."""
+    import os
+
+    for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return 1

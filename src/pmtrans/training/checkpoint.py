@@ -27,7 +27,7 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.files import as_os_error, flush, new_folder, write_json
 from pmtrans.processes.sharding import part_like, whole
 from pmtrans.signals import Interrupted
-from pmtrans.texts import checked, read_json
+from pmtrans.texts import TextError, checked, read_json
 
 FORMAT = 1
 
@@ -150,7 +150,8 @@ def load_snapshot(path: Path) -> Snapshot:
     except BrokenCheckpoint:
         raise
     except Exception as error:  # any damage: missing file, half a JSON text, a broken header
-        raise BrokenCheckpoint(f"it cannot be read ({type(error).__name__})") from None
+        reason = error if isinstance(error, TextError) else type(error).__name__
+        raise BrokenCheckpoint(f"it cannot be read ({reason})") from None
     raise RunError(
         f"Checkpoint {one_line(path)!r} has format {one_line(version, 20)}, this version of pmtrans reads {FORMAT}: "
         "resume with the version that wrote it, or choose another --out."
