@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from pmtrans.processes.launch import _free_port
+from pmtrans.processes.environment import FOLDER, private_folder
 
 
 def worker(given: argparse.Namespace) -> None:
@@ -67,20 +67,15 @@ def worker(given: argparse.Namespace) -> None:
 
 def measure(count: int) -> float:
     """Seconds of a step, the median, with ``count`` processes."""
-    port = str(_free_port())
-    shared = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-    }
+    shared = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     command = [sys.executable, __file__, *sys.argv[1:], "--worker"]
     processes = []
-    for rank in range(count):
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)} if count > 1 else {}
-        processes.append(subprocess.Popen(command, env={**shared, **place}, stdout=subprocess.PIPE, text=True))
-    said = [process.communicate()[0] for process in processes]
+    with private_folder() as meeting:
+        group = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), FOLDER: str(meeting)} if count > 1 else {}
+        for rank in range(count):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), **group} if count > 1 else {}
+            processes.append(subprocess.Popen(command, env={**shared, **place}, stdout=subprocess.PIPE, text=True))
+        said = [process.communicate()[0] for process in processes]
     return float(said[0].split()[-1])
 
 

@@ -1,4 +1,6 @@
-"""Files and folders appear whole or not at all, at whatever moment the process is killed.
+"""The one writer: files and folders appear whole or not at all, at whatever moment the process is killed.
+
+No link is followed, and nothing that somebody else prepared is written into. A write that fails says which path.
 
 Two runs on one folder exclude each other. The kernel drops the lock when its holder dies, however it dies.
 """
@@ -6,32 +8,76 @@ Two runs on one folder exclude each other. The kernel drops the lock when its ho
 from __future__ import annotations
 
 import ctypes
+import errno
+import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pmtrans.errors import RunError, one_line
+from safetensors import SafetensorError
 
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)")
+from pmtrans.errors import RunError, one_line
+from pmtrans.texts import TextError, read_bytes
+
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+\.(?P<kind>tmp|old)", re.DOTALL)
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+
+
+class WriteError(OSError):
+    """A write that failed: ``filename`` is the file or folder that was to appear."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An error of the system becomes one that names ``path``."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except SafetensorError as error:
+        found = as_os_error(error)
+        raise WriteError(found.errno, found.strerror or str(found), str(path)) from None
+    except OSError as error:
+        raise WriteError(error.errno, error.strerror or str(error), str(path)) from None
+    except ValueError as error:  # a NUL in the path
+        if "embedded null" not in str(error):
+            raise
+        raise WriteError(errno.EINVAL, str(error), str(path)) from None
+
+
+def as_os_error(error: SafetensorError) -> OSError:
+    """safetensors reports a full disk as an error of its own, with the system's number in its text."""
+    number = re.search(r"os error (\d+)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """``write`` fills a temporary file beside ``path``; then it is flushed and renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, "tmp")
-    try:
-        write(temporary)
-        flush(temporary)
-        os.replace(temporary, path)
-        flush(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path):
+        _refuse_moved(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _create(temporary)
+        try:
+            write(temporary)
+            flush(temporary)
+            os.replace(temporary, path)
+            flush(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _create(temporary: Path) -> None:
+    """An empty file of our own; a link, or a file that another user prepared under this name, is not used."""
+    temporary.unlink(missing_ok=True)  # of a killed process that had our number
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,8 +92,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
+def checksum(*files: Path) -> str:
+    """Of the bytes of some files, in this order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        with file.open("rb") as content:
+            while block := content.read(1 << 22):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def flush(path: Path) -> None:
@@ -64,19 +116,21 @@ def flush(path: Path) -> None:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder filled under a temporary name and renamed when it is complete; an older one is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, "tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        yield temporary
-        for file in temporary.rglob("*"):
-            flush(file)
-        flush(temporary)
-        _take_place(temporary, path)
-        flush(path.parent)
-    finally:
+    with writing(path):
+        _refuse_moved(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            yield temporary
+            for file in temporary.rglob("*"):
+                flush(file)
+            flush(temporary)
+            _take_place(temporary, path)
+            flush(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _take_place(new: Path, path: Path) -> None:
@@ -135,7 +189,7 @@ except ImportError:  # Windows has no flock; msvcrt's lock also ends with the pr
 LOCK = ".lock"
 _SIGNATURE = "pmtrans process "
 
-_held: set[int] = set()
+_held: dict[int, Path] = {}  # descriptors of locks, and their folders
 
 
 def _forget() -> None:
@@ -154,11 +208,12 @@ if hasattr(os, "register_at_fork"):
 def run_lock(folder: Path) -> Iterator[None]:
     """Hold ``folder/.lock`` for as long as the block runs; the file says who holds it."""
     owner = os.getpid()
+    refuse_foreign(folder / LOCK)
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o644)
     except OSError as error:
         raise RunError(f"Output folder {one_line(folder)!r} cannot be written: {error.strerror}.") from None
-    _held.add(descriptor)
+    _held[descriptor] = folder.absolute()
     try:
         try:
             _lock(descriptor)
@@ -172,8 +227,36 @@ def run_lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         if os.getpid() == owner:
-            _held.discard(descriptor)
+            _held.pop(descriptor, None)
             os.close(descriptor)
+
+
+def _refuse_moved(path: Path) -> None:
+    """A folder whose lock we hold, and that was removed or renamed meanwhile, is not made again in part."""
+    for descriptor, folder in list(_held.items()):
+        if folder not in path.absolute().parents:
+            continue
+        try:
+            same = os.path.samestat(os.fstat(descriptor), os.stat(folder / LOCK))
+        except OSError:
+            same = False
+        if not same:
+            raise WriteError(errno.ENOENT, "the folder was removed or renamed while it was in use", str(folder))
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a link, a lock that is a second name of another file, and what belongs to another user.
+
+    Root may write what others own: a container often does.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISLNK(status.st_mode) or (path.name == LOCK and status.st_nlink > 1):
+        raise RunError(f"{one_line(path)!r} is a link: pmtrans writes into no linked part; put the real one there.")
+    if os.name == "posix" and os.geteuid() not in (0, status.st_uid):
+        raise RunError(f"{one_line(path)!r} belongs to another user: choose another --out.")
 
 
 def _sign(descriptor: int, text: str) -> None:
@@ -185,8 +268,8 @@ def _sign(descriptor: int, text: str) -> None:
 def was_locked(folder: Path) -> bool:
     """Whether the folder was ever taken by ``run_lock``: then what is in it under our names is ours."""
     try:
-        return (folder / LOCK).read_bytes().startswith(_SIGNATURE.encode())
-    except OSError:
+        return read_bytes(folder / LOCK, 1000).startswith(_SIGNATURE.encode())
+    except (OSError, TextError):
         return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -33,10 +34,15 @@ class Reporter:
 
     def note(self, text: str) -> None:
         """One line, shown as it is (markup in names from outside means nothing)."""
-        self.console.print(one_line(text, 2000), markup=False, soft_wrap=True)
+        self._say(one_line(text, 2000))
 
     def warn(self, text: str) -> None:
-        self.console.print("warning: " + one_line(text, 2000), markup=False, style="yellow", soft_wrap=True)
+        self._say("warning: " + one_line(text, 2000), style="yellow")
+
+    def _say(self, text: str, style: str | None = None) -> None:
+        """A stderr that is closed or full costs the line, never the training."""
+        with suppress(OSError, ValueError):
+            self.console.print(text, markup=False, style=style, soft_wrap=True)
 
     def start(self, title: str, step: int, steps: int) -> None:
         self._title, self._steps = title, steps

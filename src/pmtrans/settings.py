@@ -33,7 +33,7 @@ def validate(tree: dict[str, Any]) -> Config:
 
     switches = dict(config.method)
     name = switches.pop("name", "pmtrans")
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ConfigError(
             f"Unknown method {one_line(name)!r}.{nearest(str(name), METHODS)} Known: {', '.join(METHODS)}."
         )

@@ -67,7 +67,7 @@ def test_no_request_of_many_is_lost_and_one_under_way_is_answered_before_the_sto
     port = int(address.rpartition(":")[2])
     request = httpx.Request("POST", f"{address}/predict", files=[("images", ("late.png", png(0)))])
     body = request.read()
-    head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: {request.headers['content-type']}\r\n"
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: {request.headers['content-type']}\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:100])
         assert httpx.get(f"{address}/health", trust_env=False).status_code == 200  # so it has seen the first half

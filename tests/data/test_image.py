@@ -11,7 +11,8 @@ import pytest
 from PIL import Image, ImageOps
 
 from hostile_images import encoded, make_hostile_folder, noise, png_that_claims, with_orientation
-from pmtrans.data.image import MAX_PIXELS, UnreadableImage, load_image
+from pmtrans.data.gate import MAX_PIXELS, UnavailableImage
+from pmtrans.data.image import UnreadableImage, load_image
 from pmtrans.errors import DataError
 
 
@@ -155,7 +156,7 @@ def test_a_file_without_permission_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         if is_root:
             os.seteuid(65534)  # root may read everything
         try:
-            with pytest.raises(UnreadableImage, match="permission"):
+            with pytest.raises(UnavailableImage, match="permission denied"):
                 load_image(path)
         finally:
             if is_root:

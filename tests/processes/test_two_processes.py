@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,6 @@ from safetensors.torch import load_file
 
 import tiny_run
 from pmtrans.methods import METHODS
-from pmtrans.processes.launch import _free_port
 from pmtrans.progress import Reporter
 from pmtrans.run.metrics import TIMES, read_metrics
 from pmtrans.settings import load_config
@@ -87,9 +87,17 @@ def in_home(home: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return {**tiny_run.SETTINGS, **domains, "selection.game": False, **settings}
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 def environment(rank: int, port: int, count: int = 2) -> dict[str, str]:
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "RANK": str(rank)}
-    return {**os.environ, "OMP_NUM_THREADS": "1", "LOCAL_RANK": str(rank), **group}
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "LOCAL_RANK": str(rank), **group}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +121,7 @@ def pair(home: Path) -> Path:
     plan.append((in_home(home, {**RESUMED, **SHARDED}), str(home / "two" / "begun-whole"), None))
     plan.append((in_home(home, {**RESUMED, **SHARDED}), str(home / "two" / "begun-sharded"), STOP))
     (home / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    port = _free_port()
+    port = free_port()
     program = [sys.executable, str(Path(__file__).with_name("train_several.py")), str(home / "plan.json")]
     processes = [
         subprocess.Popen(program, env=environment(rank, port), stderr=subprocess.PIPE, text=True) for rank in (0, 1)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from no_pickles import forbid_pickles
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import TrainConfig
 from pmtrans.methods import Sizes
@@ -64,6 +65,7 @@ def held(value: Tensor) -> int:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    forbid_pickles()
     path = Path(sys.argv[1])
     with joined() as processes:
         for settings, out, stop_after in json.loads(path.read_text(encoding="utf-8")):

@@ -129,7 +129,7 @@ def test_a_candidate_that_was_removed_is_one_line(judge_of: Callable[..., Judge]
     judge = judge_of()
     judge.offer(judged(1, 1.0), evidence)
     (judge.candidate(1) / "weights.safetensors").unlink()
-    with pytest.raises(RunError, match="cannot be read"):
+    with pytest.raises(RunError, match="cannot be used"):
         judge.select()
 
 
@@ -188,6 +188,6 @@ def test_where_a_better_rank_was_dropped_the_text_says_of_those_kept() -> None:
 
 @pytest.mark.parametrize("name", ["oracle_accuracy", "oracle_per_class_mean", "score.bnm", "game.divergence"])
 def test_the_judge_has_no_place_for_what_is_not_a_validators_score(name: str) -> None:
-    assert {field.name for field in fields(Judged)} == {"step", "scores"}
+    assert {field.name for field in fields(Judged)} == {"step", "scores", "checksum"}
     with pytest.raises(ValueError, match=f"{name}: not a score of a validator"):
         Judged(1, {"bnm": 0.5, name: 0.9})

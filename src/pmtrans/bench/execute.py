@@ -12,10 +12,11 @@ from pmtrans.bench.jobs import Job
 from pmtrans.bench.results import Result
 from pmtrans.bench.source_stages import find_source_run
 from pmtrans.errors import RunError, TrainingError, UserError, one_line
-from pmtrans.files import LOCK, read_json, run_lock, write_json, write_text
+from pmtrans.files import LOCK, run_lock, write_json, write_text
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
+from pmtrans.texts import read_json
 from pmtrans.training.train import train
 
 RESULT, FAILURE = "result.json", "failure.txt"

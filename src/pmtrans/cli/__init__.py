@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -77,3 +78,30 @@ def main() -> None:
         if is_main() or not isinstance(error, ReportedByMainProcess):
             print(f"error: {one_line(error, 2000)}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UserError) else 1)
+    except OSError as error:
+        sys.exit(_say_fault(error))
+
+
+def _say_fault(error: OSError) -> int:
+    """A fault of the machine, as one line with the path; of a bug of ours this would hide nothing but the traceback."""
+    import os
+
+    from pmtrans.errors import one_line
+    from pmtrans.files import WriteError
+
+    what = "cannot be written: " if isinstance(error, WriteError) or error.filename is None else ""
+    where = f"{one_line(os.fsdecode(error.filename))!r}" if error.filename is not None else "The output"
+    where += "" if what else ":"
+    with suppress(OSError, ValueError):  # stderr may be what failed
+        print(f"error: {where} {what}{one_line(error.strerror or error, 200)}.", file=sys.stderr, flush=True)
+    _silence()
+    return 1
+
+
+def _silence() -> None:
+    """What Python would flush at its end, and complain of."""
+    import os
+
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -26,6 +26,12 @@ def serve(
     batch_size: Annotated[
         int, typer.Option(min=1, help="Images of all requests in one forward pass.")
     ] = DEFAULTS.batch_size,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another name that the server answers to, such as a proxy's; may be repeated.", show_default=False
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, ...", show_default=False)] = None,
 ) -> None:
     """Serve the model over HTTP, with a page to drop images on. Ctrl-C stops it once all requests are answered.
@@ -56,4 +62,4 @@ def serve(
         if host not in ("127.0.0.1", "::1", "localhost"):
             typer.echo(f"warning: no authentication: anyone who can reach {address} can use this service.", err=True)
 
-    serve_until_stopped(app, host, port, announce)
+    serve_until_stopped(app, host, port, announce, allow_host or ())

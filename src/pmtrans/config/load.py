@@ -11,11 +11,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from pmtrans.config.recipes import read_recipe
 from pmtrans.errors import ConfigError, nearest, one_line
+from pmtrans.texts import TextError, parse_yaml
 
 Checked = TypeVar("Checked", bound=BaseModel)
 
@@ -33,18 +33,28 @@ def load_tree(
         if not equals:
             raise ConfigError(f"Override {one_line(override)!r} is not of the form section.key=value.")
         try:
-            _set(tree, key.strip(), yaml.safe_load(text))
-        except yaml.YAMLError:
-            raise ConfigError(f"Override {one_line(override)!r}: the value is not valid YAML.") from None
+            value = parse_yaml(text)
+        except TextError as error:
+            raise ConfigError(f"Override {one_line(override, 100)!r}: the value is {error}.") from None
+        _set(tree, key.strip(), value)
     return tree
 
 
 def checked(model: type[Checked], tree: dict[str, Any], prefix: str = "") -> Checked:
     """The tree as a ``model``; raises a one-line error for the first invalid key, shown after ``prefix``."""
+    _refuse_nul(tree, prefix)
     try:
         return model.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_explain(error, model, prefix)) from None
+
+
+def _refuse_nul(tree: Any, key: str) -> None:
+    """No path, and no name, has a NUL; the system's calls would fail on it one by one."""
+    if isinstance(tree, str) and "\0" in tree:
+        raise ConfigError(f"Key {one_line(key.rstrip('.'))!r} holds a NUL character.")
+    for name, inner in tree.items() if isinstance(tree, dict) else ():
+        _refuse_nul(inner, f"{key}{name}.")
 
 
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:

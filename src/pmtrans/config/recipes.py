@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pmtrans.errors import ConfigError, nearest, one_line
+from pmtrans.texts import read_yaml
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -15,13 +14,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
     known = {} if path.is_file() else packaged_recipes()
     file = known.get(path.as_posix().removesuffix(".yaml").removeprefix("recipes/"), path)
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        tree = read_yaml(file)
     except FileNotFoundError:
         raise ConfigError(
             f"Recipe {one_line(path)!r} is neither a file nor a packaged recipe.{nearest(path.as_posix(), known)}"
         ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"Recipe {one_line(path)!r} cannot be read: {one_line(error, 150)}") from None
+    except (OSError, ValueError) as error:  # also a path with a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"Recipe {one_line(path)!r} cannot be read: {one_line(reason, 150)}.") from None
     if not isinstance(tree or {}, dict):
         raise ConfigError(f"Recipe {one_line(path)!r} is not a mapping of sections.")
     return tree or {}

@@ -25,7 +25,7 @@ class DataConfig(SettingsSection):
     path_column: str | None = Field(None, description="a table's column of image paths; null: found by its name")
     label_column: str | None = Field(None, description="a table's column of labels; null: found by its name")
     classes: str | None = Field(None, description="file with one class name a line, in the order of the ids")
-    image_size: int = Field(224, ge=8, description="side of the model's input, in pixels")
+    image_size: int = Field(224, ge=8, le=4096, description="side of the model's input, in pixels")
     crop_ratio: float | None = Field(0.875, gt=0, le=1, description="crop / resized side; null: the backbone's own")
     augmentation: Literal["paper", "none", "resized_crop", "randaugment", "autoaugment", "augmix"] = Field(
         "paper", description="training transform; paper: resize, random crop, flip"
@@ -36,7 +36,7 @@ class DataConfig(SettingsSection):
         "none",
         description="classes: every class as often as any other in source batches; not for methods that choose pairs",
     )
-    workers: int = Field(2, ge=0, description="loader processes; results do not depend on it")
+    workers: int = Field(2, ge=0, le=512, description="loader processes; results do not depend on it")
     cache: str | None = Field(None, description="folder for a cache of resized images; results do not depend on it")
     on_bad_image: Literal["error", "skip"] = Field("error", description="unreadable files: stop with an error, or skip")
     holdout: float = Field(0.1, ge=0, lt=0.9, description="held-out share of the source, for model selection")
@@ -58,7 +58,7 @@ class TrainConfig(SettingsSection):
     epochs: int = Field(20, ge=1, description="an epoch is one pass over the longer domain, or `epoch_steps`")
     epoch_steps: int | None = Field(None, ge=1, description="steps per epoch; null: one pass over the longer domain")
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
-    batch_size: int = Field(32, ge=1, description="pairs per step and micro-batch")
+    batch_size: int = Field(32, ge=1, le=1_000_000, description="pairs per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")
     accumulation: Literal["plain", "cached"] = Field(
         "plain", description="plain: losses see one micro-batch; cached: the whole batch, for a second forward pass"
@@ -139,7 +139,7 @@ class SelectionConfig(SettingsSection):
 class Config(SettingsSection):
     """All settings of a run. ``method`` holds the name of the method and its options."""
 
-    seed: int = Field(0, ge=0, description="seed of all random draws: the same seed gives the same weights")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of all random draws: the same seed gives the same weights")
     data: DataConfig = DataConfig()
     backbone: BackboneConfig = BackboneConfig()
     method: dict[str, Any] = Field({"name": "pmtrans"}, description="how the model is adapted to the target")

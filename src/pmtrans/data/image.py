@@ -6,7 +6,7 @@ Unusual images:
   ignored;
 * 16-bit grey is scaled to 8 bits by its full range, 32-bit integers and floats by the range of their values;
 * EXIF rotation is applied; animations and multi-page files give their first frame;
-* truncated files are errors, and so is an image of more than ``MAX_PIXELS`` pixels.
+* truncated files are errors, and so is an image that ``data.gate`` finds too costly.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import IO
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from pmtrans.data.gate import MAX_PIXELS, UnavailableImage, is_of_the_file, refuse_costly, system_reason
 from pmtrans.errors import DataError, one_line
 
 EXTENSIONS = frozenset(
@@ -27,7 +28,6 @@ EXTENSIONS = frozenset(
     | {".avif", ".heic", ".heif", ".ppm", ".pgm", ".pbm", ".pnm"}
 )
 BACKGROUND = (255, 255, 255)
-MAX_PIXELS = 178_956_970  # Pillow's own limit for an error: 512 MB as RGB
 
 # Decoders that a file may select by its content. Not EPS: it would start Ghostscript.
 _FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF", "PPM")
@@ -64,7 +64,8 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
     """The image at ``path``, upright and in RGB.
 
     ``at_least`` is the shorter side the caller needs: a JPEG may then be decoded at 1/2, 1/4 or 1/8 of its
-    size, never below ``at_least``, at a fraction of the cost. Raises ``UnreadableImage``, a ``DataError``.
+    size, never below ``at_least``, at a fraction of the cost. Raises ``UnreadableImage`` for what is wrong with the
+    file, ``UnavailableImage`` for what is wrong with the machine; both are a ``DataError``.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a named pipe would block
@@ -72,7 +73,7 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
         with open(path, "rb") as file:
             return decode_image(file, at_least)
     except Exception as error:  # decoders raise nearly any exception on a broken file
-        raise UnreadableImage(path, _reason(error, path)) from None
+        raise _as_ours(error, path) from None
 
 
 def receive_image(file: IO[bytes], name: str, at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -80,14 +81,13 @@ def receive_image(file: IO[bytes], name: str, at_least: int | None = None, max_p
     try:
         return decode_image(file, at_least, max_pixels)
     except Exception as error:
-        raise UnreadableImage(name, _reason(error, name)) from None
+        raise _as_ours(error, name) from None
 
 
 def decode_image(file: IO[bytes], at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """``load_image`` for an open file; raises whatever the decoder raises."""
     image = _open(file)
-    if image.width * image.height > max_pixels:
-        raise DataError(f"{image.width}x{image.height} is more than {max_pixels} pixels: scale it down")
+    refuse_costly(image, max_pixels)
     if at_least is not None:
         image.draft(None, (at_least, at_least))  # only JPEG decoders support it
     image.load()
@@ -171,11 +171,15 @@ def _apply_exif_rotation(rgb: Image.Image, opened: Image.Image) -> Image.Image:
     return rgb if transpose is None else rgb.transpose(transpose)
 
 
+def _as_ours(error: Exception, path: str) -> DataError:
+    if is_of_the_file(error):
+        return UnreadableImage(path, _reason(error, path))
+    return UnavailableImage(path, system_reason(error))
+
+
 def _reason(error: Exception, path: str) -> str:
     if isinstance(error, FileNotFoundError):
         return "broken link" if os.path.islink(path) else "no such file"
-    if isinstance(error, PermissionError):
-        return "no permission to read it"
     if isinstance(error, UnidentifiedImageError):
         return "not an image, or an unsupported format"
     if isinstance(error, Image.DecompressionBombError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +18,13 @@ from torch.utils.data import DataLoader, Dataset
 from pmtrans.data.batch import Batch
 from pmtrans.data.cache import ImageCache, read_image
 from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.gate import UnavailableImage
 from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
 from pmtrans.errors import DataError, ReportedByMainProcess, TrainingError
+
+_LOOK_EVERY = 5  # seconds between two looks whether the loader processes live
+ANSWER_WITHIN = 600  # seconds for a batch; a loader process that was forked at a bad moment would never answer
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class DecodingFailure:
     """Returned by a worker instead of an image; the main process raises, so that the error stays one line."""
 
     reason: str
+    stops: bool = False  # the machine's fault: no image may be left out because of it
 
 
 class VanishedImage(TrainingError):
@@ -46,8 +52,11 @@ def _leave_signals_to_the_main_process(_: int) -> None:
 
 
 def _exit_on_sigterm_from(main_process: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != main_process:
-        pass
+    """Also when the main process is gone, which may have been killed."""
+    while os.getppid() == main_process:
+        received = signal.sigtimedwait({signal.SIGTERM}, 1.0)
+        if received is not None and received.si_pid == main_process:
+            break
     os._exit(0)
 
 
@@ -117,16 +126,34 @@ def pair_batches(
         collate_fn=_collate_pairs,
         num_workers=workers,
         prefetch_factor=2 if workers else None,
+        timeout=_LOOK_EVERY if workers else 0,
         pin_memory=pin_memory,
         worker_init_fn=_leave_signals_to_the_main_process,
         generator=torch.Generator(),  # its own, so that a loader does not advance the run's random state
     )
-    for batch in loader:
+    for batch in _in_time(loader):
         if isinstance(batch, DecodingFailure):
             raise VanishedImage(unreadable_message(batch.reason))
         if cache is not None:
             cache.check()
         yield batch
+
+
+def _in_time(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The batches; torch's "timed out" is raised once one has taken ``ANSWER_WITHIN``, and not at every look."""
+    batches = iter(loader)
+    asked = time.monotonic()
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except RuntimeError as error:
+            if str(error).startswith("DataLoader timed out") and time.monotonic() - asked < ANSWER_WITHIN:
+                continue
+            raise
+        yield batch
+        asked = time.monotonic()
 
 
 class _ImageDataset(Dataset[Any]):
@@ -141,10 +168,13 @@ class _ImageDataset(Dataset[Any]):
         try:
             return self.transform(read_image(self.paths[index], self.preprocessing, self.cache))
         except DataError as error:
-            return DecodingFailure(str(error))
+            return DecodingFailure(str(error), isinstance(error, UnavailableImage))
 
 
-def _collate_images(items: Sequence[Any]) -> tuple[Tensor, list[str | None]]:
+def _collate_images(items: Sequence[Any]) -> tuple[Tensor, list[str | None]] | DecodingFailure:
+    for item in items:
+        if isinstance(item, DecodingFailure) and item.stops:
+            return item
     reasons = [item.reason if isinstance(item, DecodingFailure) else None for item in items]
     readable = [item for item in items if isinstance(item, Tensor)]
     return torch.stack(readable) if readable else torch.empty(0), reasons
@@ -163,10 +193,13 @@ def image_batches(
         batch_size=batch_size,
         collate_fn=_collate_images,
         num_workers=workers,
+        timeout=_LOOK_EVERY if workers else 0,
         worker_init_fn=_leave_signals_to_the_main_process,
         generator=torch.Generator(),
     )
-    for batch in loader:
+    for batch in _in_time(loader):
+        if isinstance(batch, DecodingFailure):
+            raise DataError(batch.reason)
         if cache is not None:
             cache.check()
         yield batch

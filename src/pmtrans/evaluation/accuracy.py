@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,20 +17,26 @@ class Accuracy:
     overall: float
     per_class_mean: float
     per_class: dict[str, float | None]
-    confusion_KK: Tensor  # rows: true class, columns: predicted
+    pairs_M: Tensor  # of each image: true class * K + predicted class
+
+    @cached_property
+    def confusion_KK(self) -> Tensor:
+        """Rows: true class, columns: predicted. Made when it is asked for: of 30,000 classes it takes 7 GB."""
+        count = len(self.per_class)
+        return torch.bincount(self.pairs_M, minlength=count * count).view(count, count)
 
 
 def measure_accuracy(predicted_M: Tensor, labels_M: Tensor, classes: Sequence[str]) -> Accuracy:
     """Compare predicted classes with true ones."""
     count = len(classes)
-    flat = labels_M.long().cpu() * count + predicted_M.long().cpu()
-    confusion_KK = torch.bincount(flat, minlength=count * count).view(count, count)
-    correct, total = confusion_KK.diagonal().double(), confusion_KK.sum(1).double()
+    labels, predicted = labels_M.long().cpu(), predicted_M.long().cpu()
+    total = torch.bincount(labels, minlength=count).double()
+    correct = torch.bincount(labels[labels == predicted], minlength=count).double()
     per_class = [(correct[k] / total[k]).item() if total[k] > 0 else None for k in range(count)]
     present = [value for value in per_class if value is not None]
     return Accuracy(
         overall=(correct.sum() / total.sum()).item(),
         per_class_mean=sum(present) / len(present),
         per_class=dict(zip(classes, per_class, strict=True)),
-        confusion_KK=confusion_KK,
+        pairs_M=labels * count + predicted,
     )

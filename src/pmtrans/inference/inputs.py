@@ -11,6 +11,7 @@ from typing import IO, overload
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.layouts import layout_of, located_paths
 from pmtrans.errors import DataError, one_line
+from pmtrans.texts import LIST_BYTES
 
 
 class PathList(Sequence[str]):
@@ -67,7 +68,9 @@ def _paths_of(name: str, standard_input: IO[bytes], root: str | None) -> Iterato
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:
     """One path per line, or NUL-separated (``find -print0``) for names with line breaks."""
-    data = stream.read()
+    data = stream.read(LIST_BYTES + 1)
+    if len(data) > LIST_BYTES:
+        raise DataError(f"standard input: more than {LIST_BYTES} bytes")
     separator = b"\0" if b"\0" in data else b"\n"
     for entry in data.split(separator):
         line = entry if separator == b"\0" else entry.rstrip(b"\r")

@@ -10,13 +10,15 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import run_lock, write_json
+from pmtrans.files import refuse_foreign, run_lock, write_json
+from pmtrans.texts import TextError, parse_json, read_json
 
 Row = dict[str, Any]
 
@@ -41,7 +43,7 @@ class Journal:
         """All rows, read from disk one at a time."""
         with self._rows.open("rb") as lines:
             for line in lines:
-                yield json.loads(line)
+                yield parse_json(line, Row)
 
     def close(self) -> None:
         self._file.close()
@@ -52,9 +54,11 @@ def open_journal(out: Path, fingerprint: str, batch_size: int) -> Iterator[Journ
     """The journal of ``out``, resumed if its fingerprint is the same; deleted at the end, kept after an exception."""
     folder = out.with_name(f".{out.name}.partial")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise RunError(f"{one_line(out.parent)!r} cannot be written: {error.strerror}.") from None
+    _refuse_prepared(folder)
     with run_lock(folder):
         stored = folder / "identity.json"
         if not stored.is_file() or _read_fingerprint(stored) != fingerprint:
@@ -66,6 +70,15 @@ def open_journal(out: Path, fingerprint: str, batch_size: int) -> Iterator[Journ
         finally:
             journal.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_prepared(folder: Path) -> None:
+    """In a folder that several users share, another one may have made this folder first, or linked it elsewhere."""
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or (os.name == "posix" and status.st_uid != os.geteuid()):
+        raise RunError(f"{one_line(folder)!r} is a link or belongs to another user: choose another --out.")
+    for entry in folder.iterdir():
+        refuse_foreign(entry)
 
 
 def fingerprint_of(model_folder: Path, paths: Sequence[str], options: dict[str, Any]) -> str:
@@ -82,8 +95,8 @@ def fingerprint_of(model_folder: Path, paths: Sequence[str], options: dict[str, 
 
 def _read_fingerprint(stored: Path) -> str | None:
     try:
-        return str(json.loads(stored.read_bytes())["identity"])
-    except (ValueError, KeyError, TypeError):
+        return str(read_json(stored, dict[str, str])["identity"])
+    except (OSError, TextError, KeyError):
         return None
 
 

@@ -82,8 +82,9 @@ def _write_parquet(path: Path, rows: Iterable[Row], names: list[str]) -> None:
     remaining = iter(rows)
     with parquet.ParquetWriter(path, schema) as writer:
         while group := list(itertools.islice(remaining, _ROW_GROUP)):
-            for row in group:  # Parquet's strings are UTF-8
-                row["path"] = row["path"].encode("utf-8", "backslashreplace").decode()
+            for row in group:  # Parquet's strings are UTF-8; names of files and of class folders may be any bytes
+                texts = {name: value for name, value in row.items() if isinstance(value, str)}
+                row |= {name: value.encode("utf-8", "backslashreplace").decode() for name, value in texts.items()}
             writer.write_table(pyarrow.Table.from_pylist(group, schema))
 
 

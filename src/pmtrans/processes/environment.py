@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+FOLDER = "PMTRANS_RENDEZVOUS"  # a folder of one user's, where the processes of one machine meet
+SECRET = "PMTRANS_SECRET"  # of a group on several nodes
+INTERFACE = "PMTRANS_INTERFACE"  # the network interface of the nodes' exchange
+SECRET_FILE = "secret"
+LAUNCHER = "PMTRANS_LAUNCHER"  # the process that started this one and must outlive it
+GRACE = 20.0  # seconds to finish the step and save, once the launcher is gone
 
 
 def is_started() -> bool:
@@ -13,3 +28,36 @@ def is_started() -> bool:
 def is_main() -> bool:
     """Whether this is the process that talks."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def is_one_machine(environment: Mapping[str, str]) -> bool:
+    """Whether all processes of the group run here."""
+    return environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
+
+
+def end_with_launcher(environment: Mapping[str, str], grace: float = GRACE) -> None:
+    """End this process when its launcher is gone, however that ended: first as SIGTERM does, then at once.
+
+    A process that trained on would hold the run folder, and nobody would be left to stop it.
+    """
+    if LAUNCHER not in environment:
+        return
+    launcher = int(environment[LAUNCHER])
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="launcher", daemon=True).start()
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Where the processes of one machine meet, with a secret in it; nobody but this user can open the folder."""
+    with TemporaryDirectory(prefix="pmtrans-", ignore_cleanup_errors=True) as name:  # mode 0700
+        folder = Path(name)
+        (folder / SECRET_FILE).write_bytes(secrets.token_bytes(32))
+        yield folder

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,9 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError, LostProcess, MistakeReportedByMainProcess, UserError, one_line
+from pmtrans.processes.environment import end_with_launcher
+from pmtrans.processes.exchange import Kind, broadcast, prove_membership
+from pmtrans.processes.rendezvous import choose_interface, group_secret, meeting_point
 from pmtrans.processes.rows import Division
 
 Result = TypeVar("Result")
@@ -32,24 +35,25 @@ class Processes:
     def is_main(self) -> bool:
         return self.rank == 0
 
-    def on_main(self, function: Callable[[], Result]) -> Result:
-        """Call it in the main process; all get its result, or fail as it did."""
+    def on_main(self, function: Callable[[], Result], *kinds: Kind) -> Result:
+        """Call it in the main process; all get its result, or fail as it did.
+
+        ``kinds``: the classes of ours that the result is made of, besides plain values, paths and tensors.
+        """
         if self.count == 1:
             return function()
-        said: list[Any] = [None, None]
-        failure: UserError | None = None
+        result, reason, failure = None, None, None
         if self.is_main:
             try:
-                said[0] = function()
+                result = function()
             except UserError as error:
-                failure, said[1] = error, str(error)
-        dist.broadcast_object_list(said, src=0)
+                failure, reason = error, str(error)
+        result, reason = broadcast((result, reason), 0, *kinds)
         if failure is not None:
             raise failure
-        if said[1] is not None:
-            raise MistakeReportedByMainProcess(said[1])
-        result: Result = said[0]
-        return result
+        if reason is not None:
+            raise MistakeReportedByMainProcess(reason)
+        return cast(Result, result)
 
     def together(self, function: Callable[[], Result]) -> Result:
         """Call it in every process; where it is a user's mistake in any, all fail and the main one says why."""
@@ -74,11 +78,10 @@ class Processes:
 
     def first_reason(self, reason: str | None) -> str | None:
         """What any process has to complain of; None: nothing."""
-        if self.count == 1 or not self.highest(reason is not None):
+        if self.count == 1:
             return reason
-        said: list[str | None] = [None] * self.count
-        dist.all_gather_object(said, reason)
-        return next(one for one in said if one is not None)
+        first = self.count - self.highest(self.count - self.rank if reason is not None else 0)
+        return None if first == self.count else cast(str, broadcast(reason, first))
 
     def whole(self, batch: Batch) -> Batch:
         """The batch of all processes, from each process's part of it."""
@@ -118,16 +121,20 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
     if count == 1 or dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
         return
+    end_with_launcher(environment)
     on_gpus = torch.cuda.is_available()
     if on_gpus:
         torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))
+    choose_interface(environment)
     try:
-        store, rank, _ = next(dist.rendezvous("env://", timeout=PATIENCE))  # type: ignore[attr-defined]
         # torchrun keeps its store when it starts all again: the addresses of processes that are gone are in it
-        number = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-        attempt = dist.PrefixStore(f"attempt-{number}", store)  # type: ignore[attr-defined]
+        attempt = f"attempt-{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        store = dist.PrefixStore(attempt, meeting_point(environment, PATIENCE))  # type: ignore[attr-defined]
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
-        dist.init_process_group(backend, store=attempt, rank=rank, world_size=count, timeout=PATIENCE)
+        rank = int(environment["RANK"])
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
+        if secret := group_secret(environment):
+            prove_membership(secret, attempt)
         yield Processes(dist.get_rank(), count)
         dist.destroy_process_group()
     except (dist.DistError, RuntimeError) as error:

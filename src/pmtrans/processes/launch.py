@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from pmtrans.machine import cores
+from pmtrans.processes.environment import FOLDER, LAUNCHER, private_folder
 
 GRACE = 20.0  # seconds for the others to notice and to end by themselves
 
@@ -24,8 +24,6 @@ def launch(arguments: Sequence[str], count: int) -> int:
     """
     threads = str(max(1, cores() // count))
     shared = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # DDP's advice on unused parameters
@@ -33,9 +31,9 @@ def launch(arguments: Sequence[str], count: int) -> int:
     }
     command = [sys.executable, "-m", "pmtrans", *arguments]
     processes: list[subprocess.Popen[bytes]] = []
-    with _passed_on(processes):
+    with private_folder() as meeting, _passed_on(processes):
         for rank in range(count):
-            place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), FOLDER: str(meeting), LAUNCHER: str(os.getpid())}
             processes.append(subprocess.Popen(command, env={**os.environ, **shared, **place}))
         return _wait(processes)
 
@@ -70,6 +68,8 @@ def _passed_on(processes: list[subprocess.Popen[bytes]]) -> Iterator[None]:
         for process in processes:
             if process.poll() is None:
                 process.send_signal(number)
+                if hasattr(signal, "SIGCONT"):  # one that was stopped would keep all others waiting
+                    process.send_signal(signal.SIGCONT)
 
     def leave_it(number: int, frame: FrameType | None) -> None:  # SIG_IGN would be inherited
         pass
@@ -91,10 +91,3 @@ def _foreground_group() -> int:
         return os.tcgetpgrp(sys.stdin.fileno())
     except (OSError, ValueError, AttributeError):
         return -1
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -11,9 +11,9 @@ from safetensors import SafetensorError
 
 from pmtrans.config import Config
 from pmtrans.data.domains import Data, read_data
+from pmtrans.data.reading.classes import read_classes
 from pmtrans.data.sampling import count_steps
 from pmtrans.errors import RunError, UserError, one_line
-from pmtrans.files import read_json
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
@@ -22,6 +22,7 @@ from pmtrans.run.provenance import fingerprint
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.evidence import Evidence, read_evidence
 from pmtrans.settings import load_config
+from pmtrans.texts import TextError, read_json
 
 Line = dict[str, Any]
 
@@ -53,7 +54,7 @@ class Material:
     def classes(self) -> tuple[str, ...]:
         """Class names for display: no control characters, no line breaks."""
         path = RunFolder(self.folder).classes
-        names = read_json(path) if path.is_file() else (self.data.source.classes if self.data else [])
+        names = read_classes(path) if path.is_file() else (self.data.source.classes if self.data else [])
         return tuple(one_line(name, 300) for name in names)
 
     @property
@@ -116,7 +117,7 @@ def read_material(folder: Path) -> Material:
         evidence=evidence,
         baseline_evidence=baseline if evidence is None or _same_images(evidence, baseline) else None,
         data=data,
-        environment=read_json(environment) if environment.is_file() else {},
+        environment=_versions(environment, warnings),
         warnings=tuple(dict.fromkeys(warnings)),
     )
 
@@ -141,11 +142,26 @@ def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
         warnings.append(f"The images of this run cannot be read, so none are shown: {one_line(error)}")
         return None
     recorded = run.data
-    if recorded.is_file() and read_json(recorded) != fingerprint(data.source, data.target.domain):
+    if recorded.is_file() and _recorded(recorded) != fingerprint(data.source, data.target.domain):
         warnings.append("The images have changed since this run was trained, so none are shown.")
         return None
     warnings += data.target.warnings
     return data
+
+
+def _recorded(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except TextError:  # not what the run wrote: the images are not known to be its own
+        return None
+
+
+def _versions(path: Path, warnings: list[str]) -> dict[str, str]:
+    try:
+        return dict(read_json(path, dict[str, str])) if path.is_file() else {}
+    except TextError as error:
+        warnings.append(f"{path.name} cannot be read: {error}")
+        return {}
 
 
 def _evidence(folder: Path, warnings: list[str]) -> Evidence | None:

@@ -20,8 +20,12 @@ def write_report(run: Path, out: Path | None = None, figures: bool = True) -> Pa
     """The report of one run, finished or not; with ``figures``, each of them as PNG and SVG in ``run/figures`` too."""
     material = read_material(run)
     text, charts = render_report(material)
-    for chart in charts if figures else ():
-        save_figure(chart.figure, run / "figures" / chart.name)
+    try:
+        for chart in charts if figures else ():
+            save_figure(chart.figure, run / "figures" / chart.name)
+    except OSError:
+        if out is None:  # with --out elsewhere, a run that cannot be written gets a page and no files
+            raise
     path = out or run / "report.html"
     write_text(path, text)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import LOCK, is_leftover, run_lock, settle, was_locked
+from pmtrans.files import LOCK, is_leftover, refuse_foreign, run_lock, settle, was_locked
 
 
 @dataclass(frozen=True)
@@ -95,17 +96,19 @@ class RunFolder:
         return self.config.is_file() and (self.data.is_file() or was_locked(self.path))
 
 
+_NOT_OURS = {"data", "figures"}  # images of the demo, and what a report drew: nothing is resumed from them
 _STARTED = {LOCK, "data.json", "data"}  # what an interrupted start leaves (``data``: the demo's digits)
 
 
 @contextmanager
 def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
     """The folder for this process alone, made if needed, emptied if asked, cleaned up after a kill."""
-    _refuse_foreign(folder)
+    _refuse_in_use(folder)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"Output folder {one_line(folder.path)!r} cannot be made: {error.strerror}.") from None
+    refuse_foreign_parts(folder)
     with run_lock(folder.path):
         if overwrite and folder.is_run:
             _empty(folder)
@@ -115,7 +118,22 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
         yield
 
 
-def _refuse_foreign(folder: RunFolder) -> None:
+def refuse_foreign_parts(folder: RunFolder) -> None:
+    """A received run may hold links to elsewhere, where writing and cleaning up would do harm."""
+    if folder.path.is_dir() and os.name == "posix" and os.geteuid() not in (0, folder.path.stat().st_uid):
+        raise RunError(f"Run folder {one_line(folder.path)!r} belongs to another user: choose another --out.")
+    for stage in folder.stages:
+        if stage is not folder:
+            refuse_foreign(stage.path)
+        for entry in stage.path.iterdir() if stage.path.is_dir() else ():
+            if entry.name not in _NOT_OURS:
+                refuse_foreign(entry)
+        for part in (stage.checkpoints, stage.candidates):
+            for entry in part.iterdir() if part.is_dir() else ():
+                refuse_foreign(entry)
+
+
+def _refuse_in_use(folder: RunFolder) -> None:
     path = folder.path
     if path.exists() and not path.is_dir():
         raise RunError(f"--out {one_line(path)!r} is a file, not a folder.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pmtrans.files import write_text
+from pmtrans.texts import TextError, parse_json, read_text
 
 TIMES = ("seconds", "images_per_second", "waiting_share")  # what may differ between a run and its repetition
 
@@ -52,10 +53,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    for text in read_text(path).split("\n"):
         try:
-            line = json.loads(text)
-        except json.JSONDecodeError:
+            line = parse_json(text)
+        except TextError:
             continue
         if isinstance(line, dict) and isinstance(line.get("step"), int):
             lines.append(line)

@@ -7,11 +7,13 @@ through ``pmtrans.load`` only.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -20,13 +22,15 @@ from pmtrans.backbones.head import HeadKind
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError, one_line
-from pmtrans.files import new_folder, read_json, write_json, write_text
+from pmtrans.files import new_folder, write_json, write_text
 from pmtrans.model import Model
 from pmtrans.run.model_card import ModelCard, render_card
 from pmtrans.selection.calibration import read_temperature
+from pmtrans.texts import checked, read_json
 from pmtrans.version import __version__
 
 _MLP = "pmtrans_head."
+MAX_INPUT, MAX_DEPTH, MAX_WIDTH = 8192, 512, 16_384  # beyond every transformer of timm
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,16 @@ def load_model(folder: Path) -> TrainedModel:
     """Open a model folder again: on the CPU, in evaluation mode."""
     shown = one_line(folder)
     try:
-        config = read_json(folder / "config.json")
-        ours = config["pmtrans"]
+        config = read_json(folder / "config.json", dict[str, Any])
+        ours = checked(config["pmtrans"], dict[str, Any])
         temperature = read_temperature(ours)
-        classes = tuple(config["pretrained_cfg"]["label_names"])
-        stored: dict[str, Any] = ours["preprocessing"]
-        preprocessing = Preprocessing(**stored | {"mean": tuple(stored["mean"]), "std": tuple(stored["std"])})
+        classes = tuple(checked(config["pretrained_cfg"]["label_names"], list[str]))
+        preprocessing: Preprocessing = checked(ours["preprocessing"], Preprocessing)
         backbone = BackboneConfig(name=ours["backbone"], weights="none", options=ours["options"])
-        head: HeadKind = ours["head"]
+        head: HeadKind = checked(ours["head"], HeadKind)
+        _refuse_more_than_an_architecture(backbone, preprocessing, classes)
         state = safetensors.torch.load_file(folder / "model.safetensors")
+        _refuse_not_finite(state)
     except FileNotFoundError as error:
         missing = Path(str(error.filename or "model.safetensors")).name
         raise ModelError(f"{shown!r} is neither a run folder nor a model folder: {missing} is missing.") from None
@@ -70,13 +75,36 @@ def load_model(folder: Path) -> TrainedModel:
         raise ModelError(f"{shown!r} was not written by pmtrans: config.json has no {error}.") from None
     except (TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
         raise ModelError(f"{shown!r} cannot be opened: {one_line(error, 150)}") from None
-    built = create_backbone(backbone.name, "none", preprocessing.image_size, backbone.options)
-    model = Model(built, len(classes), head)
     try:
+        built = create_backbone(backbone.name, "none", preprocessing.image_size, backbone.options)
+        model = Model(built, len(classes), head)
         _load(model, state)
-    except (RuntimeError, KeyError) as error:
+    except (MemoryError, RuntimeError, KeyError) as error:
         raise ModelError(f"{shown!r}: weights do not fit {backbone.name!r}: {one_line(error, 150)}") from None
     return TrainedModel(model.eval(), classes, preprocessing, backbone, temperature)
+
+
+def _refuse_more_than_an_architecture(
+    backbone: BackboneConfig, preprocessing: Preprocessing, classes: tuple[str, ...]
+) -> None:
+    """A model folder that was received names a transformer of timm, of a size that exists, and nothing to fetch."""
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,100}", backbone.name):
+        raise ValueError(f"config.json: backbone {one_line(backbone.name, 60)!r} is not the name of an architecture")
+    if not 8 <= preprocessing.image_size <= preprocessing.resize_to <= MAX_INPUT or len(classes) < 2:
+        raise ValueError("config.json: image_size, resize_to or the classes are impossible")
+    if not len(preprocessing.mean) == len(preprocessing.std) == 3 or not all(preprocessing.std):
+        raise ValueError("config.json: mean and std must be three numbers")
+    for key, value in backbone.options.items():
+        largest = MAX_DEPTH if "depth" in key else MAX_WIDTH
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if len(numbers) > 64 or any(isinstance(one, int | float) and not abs(one) <= largest for one in numbers):
+            raise ValueError(f"config.json: option {one_line(key, 60)} is impossible")
+
+
+def _refuse_not_finite(state: dict[str, Tensor]) -> None:
+    for name, value in state.items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise ValueError(f"model.safetensors: {one_line(name, 60)} holds values that are not finite")
 
 
 def _tensors(model: Model) -> dict[str, Tensor]:

@@ -15,8 +15,9 @@ import yaml
 from pmtrans.config import Config
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import read_json, write_json, write_text
+from pmtrans.files import write_json, write_text
 from pmtrans.run.folder import RunFolder
+from pmtrans.texts import read_json, read_yaml
 from pmtrans.version import __version__
 
 # these do not change what is computed
@@ -41,10 +42,10 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
     """Refuse a configuration or data that differ from the run's, and show the difference."""
     shown = one_line(folder.path)
     try:
-        old = flatten(yaml.safe_load(folder.config.read_text(encoding="utf-8")))
+        old = flatten(read_yaml(folder.config))
         before = read_json(folder.data)
         domains = {name: dict(before[name]) for name in data}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise RunError(
             f"Run folder {shown!r} has a config.yaml or data.json that cannot be read: --overwrite it."
         ) from None

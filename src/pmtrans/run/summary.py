@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import read_json
+from pmtrans.texts import read_json
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,6 @@ class Summary:
 
 def read_summary(path: Path) -> Summary:
     try:
-        return Summary(**read_json(path))
-    except (OSError, TypeError, ValueError):
+        return cast(Summary, read_json(path, Summary))
+    except (OSError, ValueError):
         raise RunError(f"{one_line(path)!r} cannot be read: remove it, and the same command writes it again.") from None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from scipy.stats import binomtest
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize
 
 from pmtrans.errors import UserError
 from pmtrans.selection.collapse import dying_classes
@@ -70,9 +70,9 @@ def arbitrate(baseline: Evidence, adapted: Evidence, *, neighbours: int = NEIGHB
     for start in range(0, len(disputed), chunk):
         rows = disputed[start : start + chunk]
         nearest_RW = (features_MD[rows] @ witnesses_WD.T).topk(min(neighbours, len(labels_W)), dim=1).indices
-        votes_RK = one_hot(labels_W[nearest_RW], baseline.classes).sum(1)
-        votes_for_adapted = votes_RK.gather(1, adapted_M[rows, None]).squeeze(1)
-        votes_for_baseline = votes_RK.gather(1, called_M[rows, None]).squeeze(1)
+        witnesses_R = labels_W[nearest_RW]
+        votes_for_adapted = (witnesses_R == adapted_M[rows, None]).sum(1)
+        votes_for_baseline = (witnesses_R == called_M[rows, None]).sum(1)
         judged = (votes_for_adapted - votes_for_baseline).sign()
         outcome_M[rows] = torch.where((judged > 0) & voiceless_K[called_M[rows]], 0, judged).to(torch.int8)
     return Arbitration(outcome_M)

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from pmtrans.errors import ModelError, one_line
+from pmtrans.selection.evidence import MANY_CLASSES, even_sample
 
 LOWEST, HIGHEST = 0.05, 20.0
 
@@ -30,6 +31,9 @@ def fit_temperature(logits_NK: Tensor, labels_N: Tensor) -> float:
     ask for T = 0, that is, for a certainty that N images cannot prove. The loss is convex in 1 / T.
     """
     images, classes = logits_NK.shape
+    if classes > MANY_CLASSES:
+        kept = even_sample(images, classes)
+        logits_NK, labels_N, images = logits_NK[kept], labels_N[kept], len(kept)
     doubt = 1.0 / (images + 2)
     wanted_NK = one_hot(labels_N, classes).double() * (1.0 - doubt) + doubt / classes
     logits_NK = logits_NK.double()

@@ -17,6 +17,7 @@ FEW_CLASSES = 1 / 3  # of the classes that could be predicted
 TAKEN_OVER = 0.9  # of the images
 DYING = 0.1  # of the images it had before
 LEAST_IMAGES = 3  # a class with fewer images before comes and goes by chance
+MOST_NAMED = 30  # dying classes that are named one by one
 
 
 def predicted_counts(scores_MK: Tensor) -> Tensor:
@@ -65,9 +66,12 @@ def collapse_signs(
         effective, effective_before = (shannon(mean).exp().item() for mean in (mean_K, mean_before_K))
         if effective < effective_before / 2:
             signs.append(f"Predictions spread over {effective:.1f} classes in effect, {effective_before:.1f} before.")
-        for c in dying_classes(counts_K, before_K).nonzero().flatten().tolist():
+        dying = dying_classes(counts_K, before_K).nonzero().flatten().tolist()
+        for c in dying[:MOST_NAMED]:
             signs.append(
                 f"Class {names[c]} is dying: {before_K[c]} images before, {counts_K[c]} now "
                 f"(mean probability {mean_before_K[c]:.3f} before, {mean_K[c]:.3f} now)."
             )
+        if len(dying) > MOST_NAMED:
+            signs.append(f"{len(dying) - MOST_NAMED} more classes are dying.")
     return signs

@@ -31,9 +31,10 @@ from pmtrans.selection.estimators import (
     smoothed_share,
     thresholded_confidence,
 )
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import MANY_CLASSES, Evidence
 
 RESAMPLES = 100
+FEWER_RESAMPLES = 20  # where there are many classes
 LARGEST_RESAMPLE = 2_000  # m out of n bootstrap: deviations shrink by sqrt(m / n), the cost stays bounded
 
 
@@ -74,7 +75,8 @@ def estimate_accuracy(
     evidence: Evidence, baseline: Evidence | None = None, *, level: float = 0.9, seed: int = 0
 ) -> Estimate:
     """Estimate the target accuracy of the model of ``evidence``; ``baseline`` is the source-only model's."""
-    facts = _gather(evidence, baseline)
+    resamples = RESAMPLES if evidence.classes <= MANY_CLASSES else FEWER_RESAMPLES
+    facts = _gather(evidence.sampled(), baseline.sampled() if baseline is not None else None)
     parts = _estimates(facts)
     accuracy = fmean(parts.values())
 
@@ -90,7 +92,7 @@ def estimate_accuracy(
                 )
             ).values()
         )
-        for _ in range(RESAMPLES)
+        for _ in range(resamples)
     ]
     sampling = pstdev(resampled) * (drawn / targets) ** 0.5
     half = NormalDist().inv_cdf(0.5 + level / 2) * (sampling**2 + stdev(parts.values()) ** 2) ** 0.5

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from pmtrans.selection.evidence import shannon
+from pmtrans.selection.evidence import MANY_CLASSES, shannon
 from pmtrans.selection.validators.bnm import nuclear_norm
 
 
@@ -38,7 +38,8 @@ def negative_entropy(probabilities_MK: Tensor) -> Tensor:
 
 def scaled_nuclear_norm(probabilities_MK: Tensor) -> float:
     """||P||_* / sqrt(M min(M, K)) (Deng et al., Confidence and Dispersity Speak, ICML 2023)."""
-    return nuclear_norm(probabilities_MK.T @ probabilities_MK, len(probabilities_MK))
+    p = probabilities_MK
+    return nuclear_norm(p @ p.T if p.shape[1] > max(MANY_CLASSES, len(p)) else p.T @ p, len(p))
 
 
 def scaled_fourth_norm(probabilities_MK: Tensor) -> float:

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from pmtrans.errors import UserError
 
+MANY_CLASSES = 2048  # beyond them, scores look at an even sample of the images: K x K matrices and M K^2 are too much
+ENTRIES = 10_000_000  # of that sample's logits
 CHUNK = 4096  # rows looked at together: bounds the memory, never changes a result
 
 
@@ -43,6 +45,9 @@ class Evidence:
             raise UserError("Held-out source features, logits and labels must have one row per image.")
         if len(self.target_features_MD) != len(target):
             raise UserError("Target features and logits must have one row per image.")
+        labels = self.source_labels_N
+        if labels.is_floating_point() or labels.ndim != 1 or labels.min() < 0 or labels.max() >= source.shape[1]:
+            raise UserError("Held-out source labels must be classes of the logits.")
         for name, tensor in vars(self).items():
             if tensor is not None and not torch.isfinite(tensor).all():
                 raise UserError(f"{name} holds values that are not finite: the model has diverged.")
@@ -56,6 +61,21 @@ class Evidence:
             source_train_features_PD=None,
         )
 
+    def sampled(self) -> Evidence:
+        """This evidence; with more than ``MANY_CLASSES``, that of an even sample of the images."""
+        if self.classes <= MANY_CLASSES:
+            return self
+        source = even_sample(len(self.source_labels_N), self.classes)
+        target = even_sample(len(self.target_logits_MK), self.classes)
+        return Evidence(
+            self.source_features_ND[source],
+            self.source_logits_NK[source],
+            self.source_labels_N[source],
+            self.target_features_MD[target],
+            self.target_logits_MK[target],
+            self.source_train_features_PD,
+        )
+
     @property
     def classes(self) -> int:
         return self.target_logits_MK.shape[1]
@@ -65,6 +85,12 @@ class Evidence:
 
     def target_predictions_M(self) -> Tensor:
         return self.target_logits_MK.argmax(1)
+
+
+def even_sample(images: int, classes: int) -> Tensor:
+    """Places of images, evenly spaced, so that their logits are at most ``ENTRIES``; all of them if they are fewer."""
+    kept = min(images, max(256, ENTRIES // classes))
+    return torch.linspace(0, images - 1, kept, dtype=torch.float64).round().long()
 
 
 def log_probabilities(logits_MK: Tensor, chunk: int = CHUNK) -> Iterator[Tensor]:

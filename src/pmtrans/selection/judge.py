@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import new_folder
+from pmtrans.files import checksum, new_folder
 from pmtrans.selection.collapse import collapse_signs
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.selection.rule import choose
@@ -27,6 +27,7 @@ from pmtrans.selection.validators import score_all, score_names
 
 PREFIX = "score."
 EVIDENCE = "evidence.safetensors"  # of a candidate, as of a finished stage
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Judged:
 
     step: int
     scores: Mapping[str, float]
+    checksum: str | None = None  # of weights and evidence, where they were kept
 
     def __post_init__(self) -> None:
         if strangers := sorted(self.scores.keys() - score_names()):
@@ -84,8 +86,8 @@ class Judge:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
         evidence = evidence_of(evaluation, self.holdout_labels)
         scores = score_all(evidence, self.baseline)
-        before = self.baseline.target_logits_MK.softmax(1) if self.baseline is not None else None
-        signs = collapse_signs(evidence.target_logits_MK.softmax(1), before, classes=self.classes)
+        before = self.baseline.sampled().target_logits_MK.softmax(1) if self.baseline is not None else None
+        signs = collapse_signs(evidence.sampled().target_logits_MK.softmax(1), before, classes=self.classes)
         for sign in signs:
             self.warn(f"step {evaluation.step}: {one_line(sign)}")
         self.offer(Judged(evaluation.step, scores), evidence)
@@ -93,15 +95,20 @@ class Judge:
         return {**named, "warnings": signs} if signs else named
 
     def offer(self, newcomer: Judged, evidence: Evidence) -> None:
-        """Remember the scores; keep the weights if they are among the best so far, and drop those that fall out."""
+        """Remember the scores; keep the weights if they are among the best so far, and drop those that fall out.
+
+        The checksum of what was kept goes into every later checkpoint: what is selected is what was judged.
+        """
         self.history.append(newcomer)
         self._kept = keep_best(self.history, self._kept, self.keep)
         kept = {self.history[place].step for place in self._kept}
         if newcomer.step in kept:
             with new_folder(self.candidate(newcomer.step)) as temporary:
                 weights = {name: value.detach().cpu().contiguous() for name, value in self.weights().items()}
-                safetensors.torch.save_file(weights, temporary / "weights.safetensors")
+                safetensors.torch.save_file(weights, temporary / WEIGHTS)
                 write_evidence(temporary / EVIDENCE, evidence)
+                found = checksum(temporary / WEIGHTS, temporary / EVIDENCE)
+            self.history[-1] = replace(newcomer, checksum=found)
         for path in self.folder.glob("step-*"):
             if path.name not in {self.candidate(step).name for step in kept}:
                 shutil.rmtree(path, ignore_errors=True)
@@ -115,11 +122,14 @@ class Judge:
         step = self.history[choice.index].step
         folder = self.candidate(step)
         try:
-            weights = safetensors.torch.load_file(folder / "weights.safetensors")
+            if checksum(folder / WEIGHTS, folder / EVIDENCE) != self.history[choice.index].checksum:
+                raise ValueError("its checksum does not match")
+            weights = safetensors.torch.load_file(folder / WEIGHTS)
             return step, choice.explanation, weights, read_evidence(folder / EVIDENCE)
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, ValueError, TypeError) as error:
+            reason = error if isinstance(error, ValueError) else type(error).__name__
             raise RunError(
-                f"The selected model {one_line(folder)!r} cannot be read ({type(error).__name__}): it was removed or "
+                f"The selected model {one_line(folder)!r} cannot be used ({one_line(reason, 100)}): it was removed or "
                 "changed; train again with --overwrite."
             ) from None
 

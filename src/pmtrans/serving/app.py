@@ -28,6 +28,7 @@ _PROBLEMS = {
     413: "too many images, or too large",
     415: "not an image, or a broken one",
     422: "no images, or an invalid parameter",
+    503: "the server has no room now; try again",
 }
 Images = Annotated[list[UploadFile], File(description="image files")]
 Top = Annotated[int, Query(ge=1, le=1000, description="number of classes to return per image")]
@@ -55,6 +56,7 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         lifespan=lifespan,
         docs_url=None,  # FastAPI's page loads its scripts from the network
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would repeat the Host that was sent
     )
     app.add_middleware(BodyLimit, limit=limits.request_bytes)
     app.add_middleware(SecurityHeaders)

@@ -20,3 +20,18 @@ class Limits:
     @property
     def request_bytes(self) -> int:
         return min(self.images, self.full_size_images) * self.image_bytes + self.form_bytes
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What connections may cost, in numbers and in seconds."""
+
+    in_all: int = 512
+    per_client: int = 256
+    reserve: int = 64  # more, for health checks
+    header_seconds: float = 10.0
+    reserve_seconds: float = 2.0
+    body_grace: float = 10.0  # seconds after which a body must have come at ``body_rate``
+    body_rate: float = 20_000.0  # bytes a second
+    answer_seconds: float = 120.0  # from the first byte of a request to the last of its answer
+    stop_seconds: int = 10  # for open requests, when the server is stopped

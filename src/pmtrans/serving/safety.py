@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
+from pmtrans.data.gate import UnavailableImage
 from pmtrans.data.image import UnreadableImage, receive_image
 from pmtrans.data.transforms import Preprocessing, Transform
 from pmtrans.errors import one_line
@@ -75,4 +76,6 @@ def decode_upload(upload: UploadFile, transform: Transform, preprocessing: Prepr
         image = receive_image(upload.file, name, preprocessing.resize_to, limits.pixels)
     except UnreadableImage as error:
         raise HTTPException(415, str(error)) from None
+    except UnavailableImage:
+        raise HTTPException(503, f"{name}: the server has too little memory or too many open files now") from None
     return transform(image)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import uvicorn
 from fastapi import FastAPI
 
 from pmtrans.errors import ConfigError, one_line
+from pmtrans.serving.connections import BACKLOG, HealthReserve, RateLimitedLog, limited_protocol
+from pmtrans.serving.hosts import OwnNames
+from pmtrans.serving.limits import ConnectionLimits
 
 
 class _AnnouncedServer(uvicorn.Server):
@@ -22,15 +26,36 @@ class _AnnouncedServer(uvicorn.Server):
         self._announce()
 
 
-def serve_until_stopped(app: FastAPI, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM, finish the requests in progress (for at most 30 s), and return.
+def serve_until_stopped(
+    app: FastAPI,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    names: Sequence[str] = (),
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008  (immutable)
+) -> None:
+    """Serve until SIGINT or SIGTERM, finish the requests in progress (for at most 10 s), and return.
 
-    Port 0 takes a free one; ``announce`` is called with the address once the server accepts requests.
+    Port 0 takes a free one; ``announce`` is called with the address once the server accepts requests. ``names``:
+    what else the server may be called in ``Host``.
     """
     listener = _listen(host, port)
     url_host = f"[{host}]" if ":" in host else host  # IPv6
     address = f"http://{url_host}:{listener.getsockname()[1]}"
-    config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=30, backlog=2048)
+    config = uvicorn.Config(
+        OwnNames(HealthReserve(app), (host, *names)),
+        http=limited_protocol(limits),
+        ws="none",
+        loop="asyncio",
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=limits.stop_seconds,
+        backlog=BACKLOG,
+    )
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(RateLimitedLog())
     # Once stopped, uvicorn raises the signal again for the previous handler, which has nothing left to do here.
     previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -6,13 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pmtrans.config import Config
 from pmtrans.errors import RunError, UserError, one_line
-from pmtrans.files import new_folder, read_json, write_json
+from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.settings import validate
+from pmtrans.texts import read_json, read_yaml
 
 # what the weights of a source stage depend on, and what must be held out again
 SAME = (
@@ -33,7 +32,7 @@ def adopt_stages(
     run, shown = RunFolder(donor), one_line(donor)
     source = _finished_source(run, shown)
     _refuse_unlike(run, shown, config, classes, data)
-    same_target = read_json(run.data).get("target") == data["target"]
+    same_target = _read(run.data, shown, dict[str, Any]).get("target") == data["target"]
     for old, new in ((run.probe, folder.probe), (source, folder.baseline)):
         if new.path.is_dir():
             continue
@@ -58,7 +57,7 @@ def _finished_source(run: RunFolder, shown: str) -> RunFolder:
 
 
 def _refuse_unlike(run: RunFolder, shown: str, config: Config, classes: tuple[str, ...], data: dict[str, Any]) -> None:
-    theirs = tuple(read_json(run.classes))
+    theirs = tuple(_read(run.classes, shown, list[str]))
     if theirs != classes:
         raise RunError(
             f"--from {shown!r} has other classes ({_few(theirs)}) than this source ({_few(classes)}): "
@@ -72,7 +71,7 @@ def _refuse_unlike(run: RunFolder, shown: str, config: Config, classes: tuple[st
                 f"--from {shown!r} has {key}={one_line(before, 60)}, this run {one_line(now, 60)}: "
                 "both must be the same."
             )
-    if read_json(run.data).get("source") != data["source"]:
+    if _read(run.data, shown, dict[str, Any]).get("source") != data["source"]:
         raise RunError(
             f"--from {shown!r} was trained on another source: its held-out images are not those of this run."
         )
@@ -85,10 +84,17 @@ def _value(settings: dict[str, Any], key: str) -> Any:
     return settings
 
 
+def _read(path: Path, shown: str, schema: Any) -> Any:
+    try:
+        return read_json(path, schema)
+    except (OSError, UserError):
+        raise RunError(f"--from {shown!r} has a {path.name} that cannot be read.") from None
+
+
 def _config(run: RunFolder, shown: str) -> Config:
     try:
-        return validate(yaml.safe_load(run.config.read_text(encoding="utf-8")))
-    except (OSError, UserError, yaml.YAMLError, AttributeError):
+        return validate(read_yaml(run.config))
+    except (OSError, UserError, AttributeError):
         raise RunError(f"--from {shown!r} has a config.yaml that cannot be read.") from None
 
 

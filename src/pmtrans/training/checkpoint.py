@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -26,12 +24,13 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import flush, new_folder, read_json, write_json
+from pmtrans.files import as_os_error, flush, new_folder, write_json
 from pmtrans.processes.sharding import part_like, whole
 from pmtrans.selection.judge import Judged
 from pmtrans.signals import Interrupted
+from pmtrans.texts import TextError, checked, read_json
 
-FORMAT = 2  # 2: the judge's scores by themselves
+FORMAT = 2  # 2: the judge's scores by themselves, with checksums of what was kept
 
 
 @dataclass
@@ -97,8 +96,19 @@ def restore_snapshot(snapshot: Snapshot, method: nn.Module, optimiser: torch.opt
             prefix = f"optimiser.{name}."
             state = {n.removeprefix(prefix): v for n, v in snapshot.tensors.items() if n.startswith(prefix)}
             if state:  # copied: what was loaded is still mapped to the file
+                _refuse_misfit(snapshot, name, state, parameter)
                 state = {k: v.to(parameter.device, copy=True) for k, v in state.items()}
                 optimiser.state[parameter] = {k: part_like(v, parameter) for k, v in state.items()}
+
+
+def _refuse_misfit(snapshot: Snapshot, name: str, state: dict[str, Tensor], parameter: Tensor) -> None:
+    """AdamW's state of a parameter: its step, and two averages of the parameter's shape."""
+    averages = {key: value for key, value in state.items() if key != "step"}
+    if state.keys() != {"step", "exp_avg", "exp_avg_sq"} or any(v.shape != parameter.shape for v in averages.values()):
+        raise RunError(
+            f"Checkpoint {snapshot.name} does not fit the model that this version builds (optimiser of "
+            f"{one_line(name, 80)}): resume with the version that wrote it, or choose another --out."
+        )
 
 
 def save_snapshot(folder: Path, snapshot: Snapshot, keep: int) -> Path:
@@ -139,16 +149,27 @@ def load_snapshot(path: Path) -> Snapshot:
             if _checksum(path, state) != checksum:
                 raise BrokenCheckpoint("its checksum does not match: cut off or changed")
             tensors = safetensors.torch.load_file(path / "tensors.safetensors")
-            judged = [Judged(**entry) for entry in state["judged"]]
-            return Snapshot(int(state["step"]), tensors, float(state["seconds"]), list(state["evaluations"]), judged)
+            judged = checked(state["judged"], list[Judged])
+            evaluations = _checked_evaluations(state["evaluations"])
+            return Snapshot(int(state["step"]), tensors, float(state["seconds"]), evaluations, judged)
     except BrokenCheckpoint:
         raise
     except Exception as error:  # any damage: missing file, half a JSON text, a broken header
-        raise BrokenCheckpoint(f"it cannot be read ({type(error).__name__})") from None
+        reason = error if isinstance(error, TextError) else type(error).__name__
+        raise BrokenCheckpoint(f"it cannot be read ({reason})") from None
     raise RunError(
         f"Checkpoint {one_line(path)!r} has format {one_line(version, 20)}, this version of pmtrans reads {FORMAT}: "
         "resume with the version that wrote it, or choose another --out."
     )
+
+
+def _checked_evaluations(stored: Any) -> list[dict[str, Any]]:
+    """Each has its step, and scores that are numbers or None."""
+    evaluations: list[dict[str, Any]] = checked(stored, list[dict[str, Any]])
+    for entry in evaluations:
+        checked(entry["step"], int)
+        checked({key: value for key, value in entry.items() if key.startswith("score.")}, dict[str, float | None])
+    return evaluations
 
 
 def _checksum(folder: Path, state: dict[str, Any]) -> str:
@@ -213,9 +234,3 @@ class Saver:
             self.wait()
         elif self._thread is not None and not (isinstance(error, Interrupted) and error.at_once):
             self._thread.join()
-
-
-def as_os_error(error: SafetensorError) -> OSError:
-    """safetensors reports a full disk as an error of its own, with the system's number in its text."""
-    number = re.search(r"os error (\d+)", str(error))
-    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))

@@ -5,6 +5,7 @@ A loss or gradient that is not finite; a full or read-only disk; a loader proces
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,10 +20,11 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
+from pmtrans.data.loader import ANSWER_WITHIN
 from pmtrans.errors import StopReportedByMainProcess, TrainingError, is_out_of_memory, one_line
-from pmtrans.files import write_json
+from pmtrans.files import as_os_error, write_json
 from pmtrans.run.folder import RunFolder
-from pmtrans.training.checkpoint import as_os_error, checkpoints
+from pmtrans.training.checkpoint import checkpoints
 
 _ADVICE = [  # the same command would stop at the same step again
     "a new --out with a tenth of train.learning_rate, or with train.warmup_steps=100",
@@ -96,10 +98,18 @@ def explained_faults(folder: RunFolder) -> Iterator[None]:
         if str(error).startswith("DataLoader worker"):
             traceback.clear_frames(error.__traceback__)  # or torch would report the dead process again, at any time
             raise TrainingError(_worker_died(folder)) from None
+        if str(error).startswith("DataLoader timed out"):
+            traceback.clear_frames(error.__traceback__)
+            raise TrainingError(_worker_silent(folder)) from None
         raise
 
 
 def _not_written(folder: RunFolder, error: OSError) -> str:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            f"Too many open files; {kept(folder)}. Allow more (ulimit -n) or take fewer data.workers, then give the "
+            "same command again."
+        )
     return (
         f"Run folder {one_line(folder.path)!r} cannot be written: {one_line(error.strerror or error, 150)}; "
         f"{kept(folder)}. Fix it, then give the same command again."
@@ -110,6 +120,13 @@ def _worker_died(folder: RunFolder) -> str:
     return (
         f"A loader process was killed (most often: memory ran out); {kept(folder)}. "
         "Give the same command again, if needed with fewer data.workers."
+    )
+
+
+def _worker_silent(folder: RunFolder) -> str:
+    return (
+        f"A loader process gave no batch for {ANSWER_WITHIN} s (a disk that does not answer, or a process that hangs); "
+        f"{kept(folder)}. Give the same command again, if needed with data.workers=0."
     )
 
 

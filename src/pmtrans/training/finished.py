@@ -9,13 +9,26 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pmtrans.config import Config
-from pmtrans.files import read_json, write_atomically, write_json
+from pmtrans.files import write_atomically, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_card import describe_training
 from pmtrans.run.model_folder import TrainedModel, save_model
 from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
+from pmtrans.texts import read_json
 from pmtrans.training.build import Task
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """``finished.json``."""
+
+    step: int
+    seconds: float
+    accuracy: float | None
+    evaluations: list[dict[str, Any]]
+    explanation: str
+    evidence: bool
 
 
 @dataclass(frozen=True)
@@ -50,8 +63,10 @@ def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel,
 def read_finished(folder: RunFolder) -> Finished | None:
     """What ``write_finished`` wrote; None: there is more to do."""
     try:
-        stored = read_json(folder.finished)
-        evidence = read_evidence(folder.evidence) if stored.pop("evidence") else None
-        return Finished(**stored, evidence=evidence)
+        stored: _Stored = read_json(folder.finished, _Stored)
+        evidence = read_evidence(folder.evidence) if stored.evidence else None
+        if not any(entry.get("step") == stored.step for entry in stored.evaluations):
+            return None
+        return Finished(**{**vars(stored), "evidence": evidence})
     except (OSError, TypeError, ValueError, KeyError, AttributeError, SafetensorError):
         return None

@@ -18,6 +18,7 @@ from pmtrans.files import new_folder, write_text
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import describe_run, refuse_differences
+from pmtrans.texts import read_text
 from pmtrans.training.checkpoint import BrokenCheckpoint, Snapshot, checkpoints, load_snapshot
 
 
@@ -107,7 +108,7 @@ def _copy(run: RunFolder, checkpoint: Path, folder: RunFolder) -> None:
     """What training needs of another run; the checkpoint comes last, so that an interrupted copy is made again."""
     _verify(checkpoint)
     if run.metrics.is_file():
-        write_text(folder.metrics, run.metrics.read_text(encoding="utf-8", errors="replace"))
+        write_text(folder.metrics, read_text(run.metrics))
     stages = [(old.path, new.path) for old, new in zip(run.stages[:-1], folder.stages[:-1], strict=True)]
     parts = (run.candidates, folder.candidates), (checkpoint, folder.checkpoints / checkpoint.name)
     for old, new in (*stages, *parts):

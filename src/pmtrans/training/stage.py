@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pmtrans.config import Config
+from pmtrans.errors import RunError, one_line
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.methods import METHODS
+from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import MANY_CLASSES, Evidence, even_sample
 from pmtrans.selection.judge import Judge, evidence_of
 from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import Weights, build
+from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
 from pmtrans.training.passes import Passes
@@ -46,7 +49,7 @@ def train_stage(
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
     passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes)
-    snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter))
+    snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot)
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
     )
@@ -66,7 +69,7 @@ def train_stage(
     step, explanation, evidence = loop.steps, f"Evaluation {count} of {count}: the last step.", None
     if judge is not None and config.method["name"] != "source_only":
         step, explanation, weights, evidence = judge.select()
-        trained.model.load_state_dict(weights)
+        _put(weights, trained.model, step)
     elif judge is not None:
         evidence = evidence_of(final, session.data.holdout.labels)
     chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
@@ -75,7 +78,23 @@ def train_stage(
     return finished
 
 
+def _put(weights: Weights, model: Model, step: int) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise RunError(
+            f"The selected model of step {step} does not fit the model of this run ({one_line(error, 150)}): "
+            "train again with --overwrite."
+        ) from None
+
+
 def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
+    count = len(session.data.source.classes)
+    if count > MANY_CLASSES:
+        loop.reporter.warn(
+            f"{count} classes: validators that fit or cluster are left out, the others look at an even sample of "
+            f"{len(even_sample(len(session.data.target.domain), count))} target images"
+        )
     return Judge(
         folder=RunFolder(loop.folder).candidates,
         holdout_labels=session.data.holdout.labels,

@@ -10,11 +10,13 @@ from typing import Any
 
 from pmtrans.config import Config
 from pmtrans.data.cache import open_cache
+from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.domains import Data, read_data
+from pmtrans.data.reading.read import Target
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
 from pmtrans.methods import METHODS
-from pmtrans.processes.group import joined
+from pmtrans.processes.group import Processes, joined
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.provenance import environment, fingerprint
@@ -48,7 +50,7 @@ def train(
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
-        data = replace(processes.on_main(lambda: read_data(config, reporter)), cache=cache)
+        data = replace(_read(config, reporter, processes), cache=cache)
         folder = RunFolder(out)
         with ExitStack() as held:
             stop = held.enter_context(stop_on_signals())
@@ -59,10 +61,15 @@ def train(
                 held.enter_context(claim(folder, overwrite))
                 return _open(folder, config, data, resume, start_from)
 
-            if processes.on_main(open_folder) is Opened.FINISHED:
+            if processes.on_main(open_folder, Opened) is Opened.FINISHED:
                 reporter.note(f"Run {one_line(out)} is finished already.")
-                return processes.on_main(lambda: read_summary(folder.summary))
+                return processes.on_main(lambda: read_summary(folder.summary), Summary)
             return _run_stages(config, folder, Session(data, reporter, stop, processes))
+
+
+def _read(config: Config, reporter: Reporter, processes: Processes) -> Data:
+    """The data, as the main process reads it."""
+    return processes.on_main(lambda: read_data(config, reporter), Data, Target, Domain, LabelledDomain)
 
 
 def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from: Path | None) -> Opened:
@@ -105,7 +112,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
         seconds = sum(stage.seconds for stage in (probe, source_only, adapted) if stage is not None)
         return conclude(config, folder, probe, source_only, adapted, reference, seconds)
 
-    summary = session.processes.on_main(concluded)
+    summary = session.processes.on_main(concluded, Summary)
     session.reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
     return summary
 

@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from pmtrans.data.demo.glyphs import COUNT, FONTS, Variation, render_glyph
 from pmtrans.errors import DataError
+from pmtrans.texts import read_json
 
 DIGITS = "0123456789"
 
@@ -117,7 +118,7 @@ def _write_marker(folder: Path, request: dict[str, int]) -> None:
 
 def _is_complete(folder: Path, request: dict[str, int]) -> bool:
     try:
-        marker = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
+        marker = read_json(folder / _MARKER)
     except (OSError, ValueError):
         return False
     return bool(marker == {**request, "sha256": _digest(folder)})

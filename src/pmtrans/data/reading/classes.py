@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.data.reading.listing import Listing, MalformedLines, read_text
 from pmtrans.errors import DataError, one_line
+from pmtrans.texts import TextError, parse_json
 
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 
@@ -24,7 +24,7 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         names = _from_file(Path(classes))
     else:
         names = list(classes)
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise DataError(f"{origin}: duplicate class names: {abbreviate(repeated)}")
     if len(names) < 2:
@@ -37,10 +37,10 @@ def _from_file(path: Path) -> list[str]:
     if path.suffix.lower() != ".json":
         return [name for line in text.split("\n") if (name := line.strip())]
     try:
-        names = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{one_line(path)}: not JSON ({error})") from None
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        names: list[str] = parse_json(text, list[str])
+    except TextError as error:
+        raise DataError(f"{one_line(path)}: expected a JSON list of class names ({error})") from None
+    if not all(names):
         raise DataError(f"{one_line(path)}: expected a JSON list of class names")
     return names
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pmtrans.data.image import is_image_name
 from pmtrans.errors import DataError, one_line
+from pmtrans.texts import LIST_BYTES, MAX_IMAGES, read_bytes
 
 _MAX_EXAMPLES = 5
 
@@ -61,6 +62,8 @@ class RowReader:
     def add(self, line: int, path: str, label: str | None) -> None:
         """Add one line: the path of an image, and its label as written."""
         label = canonical_label(label)
+        if len(self.rows) >= MAX_IMAGES:
+            raise DataError(f"line {line}: more than {MAX_IMAGES} images: divide them")
         if not path:
             self.problems.append((line, "no path"))
         elif "\0" in path or not is_image_name(path):
@@ -86,9 +89,10 @@ def canonical_label(label: str | None) -> str | None:
 def read_text(path: Path) -> str:
     """The text of a list or table; bytes that are not UTF-8 are surrogate-escaped, as in file names."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{one_line(path)}: cannot be read ({error.strerror})") from None
+        data = read_bytes(path, LIST_BYTES)
+    except (OSError, ValueError) as error:  # also a path with a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{one_line(path)}: cannot be read ({one_line(reason)})") from None
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # spreadsheets export this
         return data.decode("utf-16", errors="replace")
     return data.decode("utf-8-sig", errors="surrogateescape")

@@ -14,6 +14,7 @@ from pathlib import Path
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import MalformedLines, Row, RowReader, read_text
 from pmtrans.errors import DataError, nearest, one_line
+from pmtrans.texts import MAX_IMAGES
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
 TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
@@ -88,7 +89,11 @@ def _read_parquet(path: Path, labels_required: bool, path_column: str | None, la
     except ImportError:
         raise DataError(f"{one_line(path)}: Parquet needs an extra: pip install 'pmtrans[parquet]'") from None
     try:
+        if not path.is_file():
+            raise DataError(f"{one_line(path)}: not a regular file")
         file = parquet.ParquetFile(path)
+        if file.metadata.num_rows > MAX_IMAGES:
+            raise DataError(f"{one_line(path)}: {file.metadata.num_rows} rows, {MAX_IMAGES} allowed: divide it")
         header = list(file.schema_arrow.names)
         at_path, at_label = _columns(path, header, labels_required, path_column, label_column)
         table = file.read(columns=[header[i] for i in (at_path, at_label) if i is not None])

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import yaml
 from PIL import Image
 
-from pmtrans.data.image import load_image
+from pmtrans.data.image import UnreadableImage, load_image
 from pmtrans.errors import DataError, UserError
 from pmtrans.inference.inputs import gather
 from pmtrans.run.folder import RunFolder
+from pmtrans.texts import TextError, read_yaml
 
 COUNT = 16
 
@@ -44,7 +44,7 @@ def _evenly_spaced(paths: Sequence[str], at_least: int) -> list[Image.Image]:
     for index in range(0, len(paths), step):
         try:
             found.append(load_image(paths[index], at_least=at_least))
-        except DataError:
+        except UnreadableImage:
             continue
         if len(found) == COUNT:
             break
@@ -53,9 +53,9 @@ def _evenly_spaced(paths: Sequence[str], at_least: int) -> list[Image.Image]:
 
 def _data_of(run: Path) -> list[str]:
     try:
-        data = yaml.safe_load(RunFolder(run).config.read_text(encoding="utf-8"))["data"]
+        data = read_yaml(RunFolder(run).config)["data"]
         return [place for place in (data["target"], data["source"]) if isinstance(place, str)]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, TextError, KeyError, TypeError):
         return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ def write_program(path: Path, trained: TrainedModel, with_preprocessing: bool) -
         program = torch.export.export(
             graph, (example_input(trained, with_preprocessing),), dynamic_shapes=(dynamic_axes(with_preprocessing),)
         )
-        with path.open("wb") as file:  # given a path, torch insists on its suffix
-            torch.export.save(program, file, extra_files=metadata(trained, with_preprocessing))
+        buffer = io.BytesIO()  # torch's own writer ends the process where the disk is full
+        torch.export.save(program, buffer, extra_files=metadata(trained, with_preprocessing))
+    path.write_bytes(buffer.getbuffer())
 
 
 class TorchProgram:

@@ -33,8 +33,8 @@ def _warnings(material: Material) -> Iterator[str]:
     if material.evidence is not None:
         before = material.baseline_evidence
         yield from collapse_signs(
-            material.evidence.target_logits_MK.softmax(1),
-            before.target_logits_MK.softmax(1) if before is not None else None,
+            material.evidence.sampled().target_logits_MK.softmax(1),
+            before.sampled().target_logits_MK.softmax(1) if before is not None else None,
             classes=material.classes or None,
         )
     yield from _game_warnings(material)

@@ -14,7 +14,7 @@ from pmtrans.evaluation.accuracy import Accuracy, measure_accuracy
 from pmtrans.report.drawing import AFTER, BEFORE, SOURCE, axis_label
 from pmtrans.report.material import Material
 from pmtrans.report.section import Chart, Section
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import MANY_CLASSES, Evidence
 
 MAX_NAMED_CLASSES = 35  # that fit on an axis
 PAIRS = 12
@@ -27,11 +27,13 @@ def confusion(material: Material) -> Section | None:
         return None
     charts = []
     values: dict[str, Any] = {"labelled": bool(material.target_labels), "confused": [], "moved": []}
-    if material.target_labels:
+    values["left_out"] = len(material.classes) > MANY_CLASSES
+    if material.target_labels and not values["left_out"]:
         for name, evidence, title in (("before", before, "Source only"), ("after", after, "Adapted")):
             if evidence is not None:
                 figure = _confusion_figure(target_accuracy(material, evidence), material.classes, title)
                 charts.append(Chart(f"confusion-{name}", figure, f"Confusion, {title.lower()}"))
+    if material.target_labels:
         values["confused"] = _most_confused(material, after)
     figure = _shares_figure(material, after, before)
     charts.append(Chart("class-shares", figure, "Predicted share of each class against its share in the source"))
@@ -50,7 +52,9 @@ def per_class(material: Material) -> Section | None:
     source_K = source_counts(material, count)
     now_K = torch.bincount(after.target_predictions_M(), minlength=count)
     before_K = None if before is None else torch.bincount(before.target_predictions_M(), minlength=count)
+    predicted_M = after.target_predictions_M()
     confidence_M = after.target_logits_MK.softmax(1).max(1).values
+    confidence_K = torch.bincount(predicted_M, confidence_M.double(), count) / now_K.clamp(min=1)
     labelled = bool(material.target_labels)
     accuracy = list(target_accuracy(material, after).per_class.values()) if labelled else [None] * count
     earlier = list(target_accuracy(material, before).per_class.values()) if labelled and before else [None] * count
@@ -58,14 +62,13 @@ def per_class(material: Material) -> Section | None:
     true_K = Counter(material.target_labels.values())
     rows = []
     for k, name in enumerate(material.classes):
-        mine = after.target_predictions_M() == k
         rows.append(
             {
                 "name": name,
                 "source": None if source_K is None else int(source_K[k]),
                 "before": None if before_K is None else int(before_K[k]),
                 "after": int(now_K[k]),
-                "confidence": confidence_M[mine].mean().item() if mine.any() else None,
+                "confidence": confidence_K[k].item() if now_K[k] else None,
                 "holdout": holdout[str(k)],
                 "true": true_K.get(k, 0),
                 "accuracy": accuracy[k],
@@ -97,14 +100,13 @@ def _numbers(count: int) -> list[str]:
 
 
 def _most_confused(material: Material, evidence: Evidence) -> list[dict[str, Any]]:
-    matrix = target_accuracy(material, evidence).confusion_KK.clone().fill_diagonal_(0)
-    ranked = matrix.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
-    count = len(material.classes)
-    pairs = [(index // count, index % count) for index in ranked]
+    counts = Counter(
+        divmod(pair, len(material.classes)) for pair in target_accuracy(material, evidence).pairs_M.tolist()
+    )
+    wrong = sorted((-images, pair) for pair, images in counts.items() if pair[0] != pair[1])
     return [
-        {"first": material.classes[t], "second": material.classes[p], "images": int(matrix[t, p])}
-        for t, p in pairs
-        if matrix[t, p] > 0
+        {"first": material.classes[true], "second": material.classes[predicted], "images": -images}
+        for images, (true, predicted) in wrong[:PAIRS]
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pmtrans.selection.arbitration import arbitrate
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import MANY_CLASSES, Evidence
 from pmtrans.selection.validators.bnm import bnm
 from pmtrans.selection.validators.class_ami import class_ami
 from pmtrans.selection.validators.dev import dev
@@ -68,11 +68,14 @@ def score_all(evidence: Evidence, baseline: Evidence | None = None, *, expensive
     """Every validator's score by name; DEV is left out where the evidence has no source training features.
 
     With the evidence of the model before adaptation, ``arbitration`` is added: the estimated change of
-    target accuracy since then, which the rule uses to notice an adaptation that hurts.
+    target accuracy since then, which the rule uses to notice an adaptation that hurts. With more than
+    ``MANY_CLASSES`` the expensive ones are left out, and the others look at an even sample of the images.
     """
     has_train = evidence.source_train_features_PD is not None
+    expensive = expensive and evidence.classes <= MANY_CLASSES
+    looked_at = evidence.sampled()
     scores = {
-        name: validator.function(evidence)
+        name: validator.function(looked_at)
         for name, validator in VALIDATORS.items()
         if (expensive or not validator.expensive) and (has_train or not validator.needs_source_train)
     }

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from pmtrans.selection.evidence import CHUNK, Evidence, log_probabilities
+from pmtrans.selection.evidence import CHUNK, MANY_CLASSES, Evidence, even_sample, log_probabilities
 
 
 def nuclear_norm(gram_KK: Tensor, rows: int) -> float:
@@ -22,7 +22,13 @@ def nuclear_norm(gram_KK: Tensor, rows: int) -> float:
 
 
 def prediction_gram(logits_MK: Tensor, chunk: int = CHUNK) -> Tensor:
-    """P^T P of the predictions: all that is needed of P, and only K x K."""
+    """P^T P of the predictions: all that is needed of P, and only K x K.
+
+    With more than ``MANY_CLASSES`` it is P P^T, which has the same trace, norm and singular values, of a sample.
+    """
+    if logits_MK.shape[1] > MANY_CLASSES:
+        p = logits_MK[even_sample(*logits_MK.shape)].double().softmax(1)
+        return p @ p.T
     gram_KK = torch.zeros(logits_MK.shape[1], logits_MK.shape[1], dtype=torch.float64)
     for log_p in log_probabilities(logits_MK, chunk):
         p = log_p.exp()
@@ -32,4 +38,5 @@ def prediction_gram(logits_MK: Tensor, chunk: int = CHUNK) -> Tensor:
 
 def bnm(evidence: Evidence, *, chunk: int = CHUNK) -> float:
     """||P||_* / sqrt(M min(M, K)), in [0, 1]; higher (confident and diverse) is better."""
-    return nuclear_norm(prediction_gram(evidence.target_logits_MK, chunk), len(evidence.target_logits_MK))
+    gram = prediction_gram(evidence.target_logits_MK, chunk)
+    return nuclear_norm(gram, len(gram) if evidence.classes > MANY_CLASSES else len(evidence.target_logits_MK))

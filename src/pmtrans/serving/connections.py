@@ -1,0 +1,156 @@
+"""Connections that cost little: time limits for headers and bodies, counts in all and per client, a lane for health.
+
+A connection beyond the limits gets a place in a small reserve, where ``GET /health`` alone is answered and time is
+short; when the reserve is full too, its oldest connection makes room. So slow clients, however many, hold neither
+all descriptors nor the health check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections import Counter, deque
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pmtrans.serving.limits import ConnectionLimits
+
+RESERVED = "reserved"  # in a request's state: its connection came in over the limit
+BACKLOG = 128  # connections that are taken in one go
+_DESCRIPTORS = 128  # for files, the model, uploads on disk
+
+
+class Connections:
+    """All open connections of one server."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.most = min(limits.in_all, max(16, _descriptors() - _DESCRIPTORS - BACKLOG - limits.reserve))
+        self.per_client: Counter[str] = Counter()
+        self.ordinary = 0
+        self.reserve: deque[LimitedProtocol] = deque()
+
+    def admit(self, connection: LimitedProtocol, client: str) -> bool:
+        """Whether it may do everything; otherwise it is in the reserve."""
+        if self.ordinary < self.most and self.per_client[client] < self.limits.per_client:
+            self.ordinary += 1
+            self.per_client[client] += 1
+            return True
+        while len(self.reserve) >= self.limits.reserve:
+            self.reserve.popleft().abort()
+        self.reserve.append(connection)
+        return False
+
+    def forget(self, connection: LimitedProtocol, client: str, ordinary: bool) -> None:
+        if ordinary:
+            self.ordinary -= 1
+            self.per_client[client] -= 1
+            if not self.per_client[client]:
+                del self.per_client[client]
+        elif connection in self.reserve:
+            self.reserve.remove(connection)
+
+
+def limited_protocol(limits: ConnectionLimits) -> type[LimitedProtocol]:
+    """The protocol class for one server."""
+    return type("Protocol", (LimitedProtocol,), {"all": Connections(limits)})
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection, closed when its request takes too long to arrive or its answer to be read."""
+
+    all: Connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        self._ordinary = self.all.admit(self, self._address)
+        if not self._ordinary:
+            self.app_state = {**self.app_state, RESERVED: True}
+        self._received = 0
+        self._since: float | None = time.monotonic()  # when the present request began; None: between two requests
+        self._watch = self.loop.call_later(1.0, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watch.cancel()
+        self.all.forget(self, self._address, self._ordinary)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._since is None:
+            self._received, self._since = 0, time.monotonic()
+        self._received += len(data)
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._since = None
+        super().on_response_complete()
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def _look(self) -> None:
+        if self._since is not None and self._is_too_slow(time.monotonic() - self._since):
+            self.abort()
+        else:
+            self._watch = self.loop.call_later(1.0, self._look)
+
+    def _is_too_slow(self, seconds: float) -> bool:
+        limits = self.all.limits
+        if self.cycle is None or self.cycle.response_complete:  # headers, of the first or of a later request
+            return seconds > (limits.header_seconds if self._ordinary else limits.reserve_seconds)
+        if self.cycle.more_body and not self.flow.read_paused:
+            return seconds > limits.body_grace and self._received < limits.body_rate * seconds
+        return seconds > limits.answer_seconds
+
+
+class HealthReserve:
+    """Middleware: over a reserved connection, all but ``/health`` is refused at once."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope.get("state", {}).get(RESERVED) and scope["path"] != "/health":
+            refusal = JSONResponse({"detail": "too many connections: try again"}, 503, {"Connection": "close"})
+            await refusal(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+class RateLimitedLog(logging.Filter):
+    """At most ``count`` records in ``seconds``; the next one that passes says how many were left out."""
+
+    def __init__(self, count: int = 10, seconds: float = 60.0) -> None:
+        super().__init__()
+        self.count, self.seconds = count, seconds
+        self._passed: deque[float] = deque()
+        self._dropped = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        while self._passed and now - self._passed[0] > self.seconds:
+            self._passed.popleft()
+        if len(self._passed) >= self.count:
+            self._dropped += 1
+            return False
+        self._passed.append(now)
+        if self._dropped:
+            record.msg = f"({self._dropped} lines left out) {record.msg}"
+            self._dropped = 0
+        return True
+
+
+def _descriptors() -> int:
+    """How many files this process may have open."""
+    if sys.platform == "win32":
+        return 8192
+    import resource
+
+    soft: Any = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if soft == resource.RLIM_INFINITY else int(soft)

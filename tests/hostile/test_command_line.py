@@ -1,0 +1,90 @@
+"""Outputs that cannot be written: one line and an exit code, whatever is full, closed or read-only."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from pmtrans import cli
+from pmtrans.files import WriteError, is_leftover, settle
+from pmtrans.inference.output import columns, writer_for
+from pmtrans.progress import Reporter
+
+PROGRAM = [sys.executable, "-m", "pmtrans", "--version"]
+full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@full
+def test_a_full_standard_output_is_one_line() -> None:
+    with open("/dev/full", "wb") as disk:
+        ended = subprocess.run(PROGRAM, stdout=disk, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: The output cannot be written: No space left on device.\n"
+
+
+@full
+def test_where_nothing_can_be_said_the_exit_code_says_it() -> None:
+    with open("/dev/full", "wb") as disk:
+        ended = subprocess.run(PROGRAM, stdout=disk, stderr=disk, timeout=120, check=False)
+    assert ended.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            WriteError(errno.ENOSPC, "No space left on device", "out\n.csv"),
+            "'out\\\\n.csv' cannot be written: No space",
+        ),
+        (WriteError(errno.EROFS, "Read-only file system", "/run"), "'/run' cannot be written: Read-only file system."),
+        (PermissionError(errno.EACCES, "Permission denied", "images"), "'images': Permission denied."),
+    ],
+)
+def test_a_fault_of_the_machine_is_one_line_with_its_path(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: OSError, line: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "_silence", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    said = capfd.readouterr().err
+    assert said.startswith(f"error: {line}")
+    assert said.count("\n") == 1
+
+
+@full
+def test_a_reporter_without_a_terminal_to_talk_to_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = open("/dev/full", "w", buffering=1, encoding="utf-8")  # noqa: SIM115
+    reporter = Reporter()
+    monkeypatch.setattr(reporter.console, "file", disk)
+    reporter.note("a line that finds no room")
+    reporter.warn("nor this one")
+    with pytest.raises(OSError, match="No space"):  # what they did not raise
+        disk.write("x\n")
+    with pytest.raises(OSError, match="No space"):
+        disk.close()
+
+
+def test_names_that_are_not_utf8_go_into_parquet(tmp_path: Path) -> None:
+    row = dict.fromkeys(columns(2)) | {"path": "\udcff.png", "class": "c\udcfe", "class_2": "\udcfd", "abstain": False}
+    writer_for(tmp_path / "out.parquet")(tmp_path / "out.parquet", [row], columns(2))
+    stored = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()[0]
+    assert stored["path"] == "\\udcff.png"
+    assert stored["class"] == "c\\udcfe"
+
+
+def test_temporaries_of_a_name_with_a_line_break_are_tidied_up(tmp_path: Path) -> None:
+    left = tmp_path / ".a\nb.csv.123.tmp"
+    left.write_text("", encoding="utf-8")
+    assert is_leftover(left.name)
+    settle(tmp_path)
+    assert not left.exists()

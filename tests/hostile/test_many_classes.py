@@ -1,0 +1,87 @@
+"""Catalogues have tens of thousands of classes: nothing takes their square, and what is left out is said."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from made_up_evidence import EvidenceMaker, made_up  # noqa: F401  (a fixture)
+from pmtrans.data.reading.classes import match_classes, read_classes
+from pmtrans.evaluation.accuracy import measure_accuracy
+from pmtrans.selection.arbitration import arbitrate
+from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.collapse import collapse_signs
+from pmtrans.selection.estimate import estimate_accuracy
+from pmtrans.selection.evidence import ENTRIES, MANY_CLASSES, even_sample
+from pmtrans.selection.validators import score_all
+from pmtrans.selection.validators.bnm import bnm
+from pmtrans.selection.validators.softmax_correlation import softmax_correlation
+
+CLASSES = 6_000
+
+
+def seconds(action: Callable[[], object]) -> float:
+    begin = time.process_time()
+    action()
+    return time.process_time() - begin
+
+
+def test_the_names_of_fifty_thousand_classes_are_read_and_matched_in_no_time(tmp_path: Path) -> None:
+    names = [f"Product {number}" for number in range(50_000)]
+    (tmp_path / "classes.txt").write_text("\n".join(names), encoding="utf-8")
+    assert seconds(lambda: read_classes(tmp_path / "classes.txt")) < 2
+    found = [name.lower().replace(" ", "_") for name in names]
+    assert seconds(lambda: match_classes(found, names)) < 8
+    assert match_classes(found[:3], names).index == {found[0]: 0, found[1]: 1, found[2]: 2}
+
+
+def test_accuracy_of_thirty_thousand_classes_takes_no_matrix_of_them() -> None:
+    labels = torch.arange(30_000)
+    accuracy = measure_accuracy(labels.roll(1).where(labels % 2 == 0, labels), labels, [str(k) for k in range(30_000)])
+    assert accuracy.overall == pytest.approx(0.5)
+    assert accuracy.per_class["1"] == 1.0
+    assert accuracy.per_class["2"] == 0.0
+
+
+def test_a_run_with_six_thousand_classes_is_judged_in_seconds(made_up: EvidenceMaker) -> None:  # noqa: F811
+    before = made_up(targets=300, classes=CLASSES, sources=256)
+    after = made_up(targets=300, classes=CLASSES, sources=256, sharpness=2.0)
+    scores: dict[str, float] = {}
+    assert seconds(lambda: scores.update(score_all(after, before))) < 20
+    assert {"source_accuracy", "entropy", "bnm", "snd", "arbitration"} <= scores.keys()
+    assert not {"reverse", "class_ami", "dev"} & scores.keys()
+    assert all(math.isfinite(score) for score in scores.values())
+    assert seconds(lambda: arbitrate(before, after)) < 5
+    assert seconds(lambda: estimate_accuracy(after, before)) < 40
+    assert seconds(lambda: fit_temperature(after.source_logits_NK, after.source_labels_N)) < 20
+
+
+def test_the_sample_is_even_and_bounded() -> None:
+    kept = even_sample(100_000, CLASSES)
+    assert len(kept) * CLASSES <= ENTRIES
+    assert kept[0] == 0
+    assert kept[-1] == 99_999
+    assert even_sample(7, CLASSES).tolist() == list(range(7))
+
+
+def test_the_norms_of_many_classes_are_those_of_the_whole_matrix(made_up: EvidenceMaker) -> None:  # noqa: F811
+    evidence = made_up(targets=40, classes=MANY_CLASSES + 2, sources=20)
+    p = evidence.target_logits_MK.double().softmax(1)
+    assert bnm(evidence) == pytest.approx(torch.linalg.svdvals(p).sum().item() / math.sqrt(40 * 40))
+    gram = p.T @ p
+    expected = gram.trace() / gram.norm() / math.sqrt(MANY_CLASSES + 2)
+    assert softmax_correlation(evidence) == pytest.approx(expected.item())
+
+
+def test_dying_classes_are_named_up_to_a_number() -> None:
+    before = torch.eye(100).repeat_interleave(30, 0)
+    after = torch.zeros(3000, 100)
+    after[:, 0] = 1.0
+    signs = collapse_signs(after, before)
+    assert sum("is dying" in sign for sign in signs) == 30
+    assert signs[-1] == "69 more classes are dying."
