@@ -20,8 +20,9 @@ from pmtrans.cli.report import report
 from pmtrans.cli.serve import serve
 from pmtrans.cli.settings import settings
 from pmtrans.cli.train import train
+from pmtrans.cli.verbs import Verbs
 
-app = typer.Typer(
+app = Verbs(
     name="pmtrans",
     help="Labelled images from one place, unlabelled images from another: get a classifier for the second.",
     no_args_is_help=True,

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pmtrans.cli.verbs import Verbs
+
 
 class _RunByDefault(TyperGroup):
     """``pmtrans bench office-31 ...`` is short for ``pmtrans bench run office-31 ...``."""
@@ -18,7 +20,7 @@ class _RunByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-bench = typer.Typer(
+bench = Verbs(
     name="bench",
     cls=_RunByDefault,
     no_args_is_help=True,
