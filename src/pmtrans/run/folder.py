@@ -94,6 +94,18 @@ class RunFolder:
         """``config.yaml`` is written last: where it is, the start was complete."""
         return self.config.is_file() and (self.data.is_file() or was_locked(self.path))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step of training was taken here; the probe and adopted stages are quick to do again."""
+        own = [stage for stage in self.stages[1:] if not stage.origin.is_file()]
+        marks = [mark for stage in own for mark in (stage.finished, stage.metrics)]
+        checkpoints = [entry for stage in own if stage.checkpoints.is_dir() for entry in stage.checkpoints.iterdir()]
+        return bool(checkpoints) or any(mark.is_file() and mark.stat().st_size for mark in marks)
+
+    def forget_start(self) -> None:
+        """Remove what a start that failed before its first step left; what else is in the folder stays."""
+        _remove([self.config, self.data, *(stage.path for stage in self.stages[:-1])])
+
 
 _STARTED = {LOCK, "data.json", "data"}  # what an interrupted start leaves (``data``: the demo's digits)
 
