@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,12 +27,33 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, "tmp")
     try:
+        mode = _mode_of_new_file(temporary)
         write(temporary)
+        temporary.chmod(mode)
         flush(temporary)
         os.replace(temporary, path)
         flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _mode_of_new_file(path: Path) -> int:
+    """What the umask and the folder give to a new file: some libraries write theirs for the owner alone (0600)."""
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.unlink()
+    return mode
+
+
+def is_missing(path: Path) -> bool:
+    """Whether there is no file at ``path``; False where there is one, or a folder, that may not be opened."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def write_text(path: Path, text: str) -> None:
@@ -69,8 +91,11 @@ def new_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
+        mode = _mode_of_new_file(temporary / ".mode")
         yield temporary
         for file in temporary.rglob("*"):
+            if not file.is_dir():
+                file.chmod(mode)
             flush(file)
         flush(temporary)
         _take_place(temporary, path)
