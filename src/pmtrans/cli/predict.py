@@ -36,7 +36,7 @@ def predict(
 ) -> None:
     """Classify images: one row each, in the order given. Repeat an interrupted command to resume it.
 
-    Columns: path, class, probability, entropy (nats), abstain, error.
+    Columns: path, class, probability, entropy (nats), abstain, error. Exit code 1: not one image could be read.
 
     Example:
 
@@ -67,6 +67,9 @@ def predict(
                 counts = predict_to_file(
                     predictor, model_folder(run), images, Path(out), options, processes, advance, stop
                 )
+    if counts.unreadable == counts.images:
+        typer.echo(f"error: none of the {counts.images} images could be read (column error).", err=True)
+        raise typer.Exit(1)
     if not quiet:
         typer.echo(_summary(counts, abstain_below), err=True)
 
