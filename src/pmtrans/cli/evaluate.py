@@ -37,7 +37,7 @@ def evaluate(
     from pmtrans.labelling.sampled_accuracy import measure_labelled
 
     predictor = load(run)
-    target = read_target(data, predictor.classes, root=root)
+    target = read_target(data, predictor.classes, root=root, trained_on=False)
     if target.labelled is None:
         raise DataError(f"{one_line(data)}: no labels found, so there is nothing to measure against.")
     import torch
