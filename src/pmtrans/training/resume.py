@@ -17,7 +17,7 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.files import new_folder, write_text
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.provenance import describe_run, refuse_differences
+from pmtrans.run.provenance import describe_run, follow_data, refuse_differences
 from pmtrans.training.checkpoint import BrokenCheckpoint, Snapshot, checkpoints, load_snapshot
 
 
@@ -50,6 +50,7 @@ def open_run(folder: RunFolder, config: Config, data: dict[str, Any], resume: st
     if not folder.is_run:
         describe_run(folder, config, data)
         return Opened.NEW
+    follow_data(folder, config)
     if folder.summary.is_file():
         return Opened.FINISHED
     if checkpoint is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pmtrans.config import Config
+from pmtrans.config import Config, with_absolute_paths
 from pmtrans.data.cache import open_cache
 from pmtrans.data.domains import Data, read_data
 from pmtrans.errors import ConfigError, one_line
@@ -43,6 +43,7 @@ def train(
 
     ``start_from``: a run whose finished probe and source stage are taken over instead of done again.
     """
+    config = with_absolute_paths(config)
     refuse_missing(config.train.loggers)
     _refuse_random_head(config)
     with joined() as processes:
