@@ -206,7 +206,7 @@ def test_the_ending_decides_the_format_and_nothing_is_replaced_unasked(tmp_path:
     assert choose_format(tmp_path / "x.pt2", None) == "torch"
     assert choose_format(tmp_path / "x.ONNX", None) == "onnx"
     assert choose_format(tmp_path / "x.bin", "torch") == "torch"
-    with pytest.raises(ConfigError, match="contradicts the ending of --out '.*x.onnx', which means onnx"):
+    with pytest.raises(ConfigError, match=r"contradicts the ending of --out '.*x\.onnx', which means onnx"):
         choose_format(tmp_path / "x.onnx", "torch")
     (tmp_path / "x.onnx").write_text("precious")
     with pytest.raises(RunError, match="exists: choose another file, or replace it with --overwrite"):

@@ -87,7 +87,8 @@ def train(
 
         pmtrans train --source photos/shop --target photos/phone --out runs/phone
     """
-    from pmtrans.cli.running import interruptible, show_summary
+    from pmtrans.cli.ending import show_summary
+    from pmtrans.cli.running import interruptible
     from pmtrans.config import settings_from_flags
     from pmtrans.processes.environment import is_main, is_started
     from pmtrans.settings import load_config

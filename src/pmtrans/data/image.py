@@ -64,7 +64,8 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
     """The image at ``path``, upright and in RGB.
 
     ``at_least`` is the shorter side that a thumbnail needs: a JPEG may then be decoded at 1/2, 1/4 or 1/8 of its
-    size, never below ``at_least``, at a fraction of the cost. Never for a model, as the pixels differ. Raises ``UnreadableImage``, a ``DataError``.
+    size, never below ``at_least``, at a fraction of the cost. Not for a model, as the pixels differ.
+    Raises ``UnreadableImage``, a ``DataError``.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a named pipe would block

@@ -89,7 +89,8 @@ def read_target(
 ) -> Target:
     """Read a target and, if it has labels, match them with the source's classes by name.
 
-    ``trained_on``: whether these images will be trained on, or are only evaluated; for the warnings. ``classes`` names the target's own ids. Images of classes that the source does not have are in ``domain`` but not in
+    ``trained_on``: whether these images will be trained on, or are only evaluated; for the warnings. ``classes``
+    names the target's own ids. Images of classes that the source does not have are in ``domain`` but not in
     ``labelled``.
     """
     listing = _read(spec, root, path_column, label_column, labels_required=False)
@@ -142,9 +143,10 @@ def _warnings(
         pairs = abbreviate(f"{found!r} is {known!r}" for found, known in match.inexact.items())
         warnings.append(f"target classes matched ignoring case and separators: {pairs}")
     if unknown:
+        use = "used for training, left out of evaluation" if trained_on else "left out of evaluation"
         warnings.append(
             f"target has {unknown.total()} images of {len(unknown)} classes unknown to the source "
-            f"({abbreviate(sort_classes(unknown))}): {'used for training, ' if trained_on else ''}left out of evaluation"
+            f"({abbreviate(sort_classes(unknown))}): {use}"
         )
         if misspelt := resembling(unknown, source_classes):
             warnings.append(f"is it a misspelt class? {abbreviate(misspelt)}")
