@@ -1,4 +1,4 @@
-"""The Python API: what ``pmtrans train`` does, as a function."""
+"""The Python API: what ``pmtrans train`` and ``pmtrans auto`` do, as functions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from pmtrans.automatic.auto import auto as run_auto
+from pmtrans.automatic.budget import parse_time
+from pmtrans.bench.entry import SharedSettings
 from pmtrans.config import settings_from_flags
 from pmtrans.inference.predictor import Prediction, Predictor, load
 from pmtrans.progress import Reporter
@@ -66,3 +69,28 @@ def adapt(
     folder = Path(out)
     donor = None if start_from is None else Path(start_from)
     return Run(folder, train(config, folder, Reporter(quiet), overwrite, start_from=donor))
+
+
+def auto(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    time: str | float = "1h",
+    backbone: str | None = None,
+    weights: str | PathLike[str] | None = None,
+    seed: int = 0,
+    recipe: str | PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """The best model that ``time`` allows: ``"1h"``, ``"20m"`` or seconds. The same call resumes what is in ``out``.
+
+    ``settings`` has dotted keys and applies to all trainings. All models are in ``out/leaderboard.csv``.
+    """
+    flags = settings_from_flags(backbone=backbone, weights=weights)
+    domains = settings_from_flags(source=source, target=target, seed=seed)
+    shared = SharedSettings(None if recipe is None else Path(recipe), (), {**flags, **(settings or {})})
+    budget = parse_time(time) if isinstance(time, str) else float(time)
+    return Run(Path(out), run_auto(shared, domains, Path(out), budget, overwrite, quiet).summary)

@@ -47,5 +47,5 @@ def test_without_a_held_out_source_it_says_why_there_is_no_verdict(capsys: pytes
     blind = replace(UNLABELLED, verdict=None, verdict_reason=None, estimate=None, estimates={})
     show_summary(blind, Path("run"))
     said = capsys.readouterr().out
-    assert "No verdict: nothing of the source was held out to judge with (data.holdout=0)." in said
+    assert "No verdict. Nothing of the source was held out to judge with (data.holdout=0)." in said
     assert "Shipped in model/: pmtrans" in said

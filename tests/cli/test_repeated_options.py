@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,10 @@ def _refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_every_single_valued_option_of_every_verb_is_taken_once(names: tuple[str, ...]) -> None:
+def test_every_single_valued_option_of_every_verb_is_taken_once(
+    names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a verb that does not refuse would write there
     options = [
         option.opts[0]
         for option in COMMANDS[names].params

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.auto import auto
 from pmtrans.cli.bench import bench
 from pmtrans.cli.check import check
 from pmtrans.cli.data import data
@@ -30,7 +31,10 @@ app = Verbs(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, data, methods, settings, train, evaluate, report, label_these, predict, export, serve):
+VERBS = (
+    demo, check, data, methods, settings, auto, train, evaluate, report, label_these, predict, export, serve
+)  # fmt: skip
+for command in VERBS:
     app.command()(command)
 app.add_typer(bench)
 

@@ -31,7 +31,8 @@ def ending(summary: Summary, out: Path) -> list[str]:
     """Verdict and reason, the shipped model and its worth, what to do next: with and without target labels."""
     lines = []
     if summary.verdict is None:
-        lines.append("No verdict: nothing of the source was held out to judge with (data.holdout=0).")
+        why = summary.verdict_reason or "Nothing of the source was held out to judge with (data.holdout=0)."
+        lines.append(f"No verdict. {why}")
     else:
         lines.append(f"Verdict, without labels: adaptation {_VERDICTS[summary.verdict]}. {summary.verdict_reason}")
     shipped = _titles(summary).get(summary.shipped, summary.shipped)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,29 @@ def train(
 
     ``start_from``: a run whose finished probe and source stage are taken over instead of done again.
     """
+    with _opened(config, out, reporter, overwrite, resume, start_from) as (config, folder, session, state):
+        if state is Opened.FINISHED:
+            session.reporter.note(f"Run {one_line(out)} is finished already.")
+            return session.processes.on_main(lambda: read_summary(folder.summary))
+        return _run_stages(config, folder, session)
+
+
+def train_probe(config: Config, out: Path, reporter: Reporter) -> Finished | None:
+    """The data checked and the first stage alone; ``train`` with the same configuration does the others."""
+    with _opened(config, out, reporter) as (config, folder, session, _):
+        return probe_stage(config, folder.probe, session)
+
+
+@contextmanager
+def _opened(
+    config: Config,
+    out: Path,
+    reporter: Reporter,
+    overwrite: bool = False,
+    resume: str = "auto",
+    start_from: Path | None = None,
+) -> Iterator[tuple[Config, RunFolder, Session, Opened]]:
+    """The data read, the folder claimed, signals listened to, and faults explained while the block runs."""
     config = with_absolute_paths(config)
     refuse_missing(config.train.loggers)
     _refuse_random_head(config)
@@ -60,10 +84,8 @@ def train(
                 held.enter_context(claim(folder, overwrite))
                 return _open(folder, config, data, resume, start_from)
 
-            if processes.on_main(open_folder) is Opened.FINISHED:
-                reporter.note(f"Run {one_line(out)} is finished already.")
-                return processes.on_main(lambda: read_summary(folder.summary))
-            return _run_stages(config, folder, Session(data, reporter, stop, processes))
+            state = processes.on_main(open_folder)
+            yield config, folder, Session(data, reporter, stop, processes), state
 
 
 def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from: Path | None) -> Opened:
