@@ -62,6 +62,10 @@ class Reporter:
         if self._bar is not None:
             self._bar.update(self._task, completed=step, rate=f"{rate:.0f} img/s" if rate else "")
 
+    def has_had_enough(self) -> bool:
+        """Whether training should end at this step, as if it were the last; asked after every step."""
+        return False
+
     def values(self, step: int, values: Mapping[str, Any]) -> None:
         """Numbers that were just logged; in a pipe a line every few seconds at most."""
         said = "  ".join(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pmtrans.automatic.budget import Clock, TimeIsUp, parse_time
+from pmtrans.automatic.budget import Clock, TimedReporter, parse_time
 from pmtrans.automatic.plan import Cost, Length, longest, plan_length
 from pmtrans.errors import ConfigError
 
@@ -49,13 +49,15 @@ def test_a_time_for_the_source_stage_alone_and_a_time_for_no_training() -> None:
     assert plan_length(Length(6, 2), 9.0, source, method) == (Length(6, 2), False)  # its own settings ask for no more
 
 
-def test_time_counts_over_sessions_and_ends_a_training(tmp_path: Path) -> None:
+def test_time_counts_over_sessions_and_ends_a_training_before_it_is_over(tmp_path: Path) -> None:
     (tmp_path / "clock.json").write_text('{"spent": 50.0}')
     clock = Clock(tmp_path / "clock.json", 100.0)
     assert clock.spent == pytest.approx(50.0, abs=5)
     clock.tick()
     clock.save()
-    with pytest.raises(TimeIsUp):
-        Clock(tmp_path / "clock.json", 50.0).tick()
+    reporter = TimedReporter(clock, quiet=True)
+    assert not reporter.has_had_enough()
+    reporter.reserve = 60.0  # 50 are left
+    assert reporter.has_had_enough()
     (tmp_path / "clock.json").write_text("{")  # half a file counts as none
     assert Clock(tmp_path / "clock.json", 10.0).left == pytest.approx(10.0, abs=5)

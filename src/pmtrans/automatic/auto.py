@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pmtrans.automatic.budget import Clock, TimedReporter, TimeIsUp
+from pmtrans.automatic.budget import Clock, TimedReporter
 from pmtrans.automatic.leaderboard import (
     PROBE,
     Row,
@@ -32,7 +32,6 @@ from pmtrans.config import LOCATIONS, Config
 from pmtrans.data.domains import Data, read_data
 from pmtrans.errors import RunError, TrainingError, UserError, one_line
 from pmtrans.files import new_folder, read_json, run_lock, settle, write_atomically, write_json, write_text
-from pmtrans.progress import Reporter
 from pmtrans.report.comparison import write_comparison
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, flatten
@@ -96,7 +95,7 @@ class _Auto:
     """One session: what is decided goes to ``auto.json`` before it is acted on."""
 
     def __init__(
-        self, settings: SharedSettings, run_settings: dict[str, Any], out: Path, clock: Clock, reporter: Reporter
+        self, settings: SharedSettings, run_settings: dict[str, Any], out: Path, clock: Clock, reporter: TimedReporter
     ) -> None:
         self.settings, self.run_settings = settings, run_settings
         self.out, self.clock, self.reporter = out, clock, reporter
@@ -232,22 +231,30 @@ class _Auto:
         return self._measure(entry, data)[0].times(self._slowness())
 
     def _train(self, entry: Entry, length: Length) -> bool:
-        """False: the time is over. A training that fails is told and left out."""
+        """False: there is no time to begin it. Where the time ends during it, it concludes with what it has.
+
+        A training that fails is told and left out.
+        """
+        run, begin = RunFolder(self._run_folder(entry)), self.clock.spent
+        self.reporter.reserve = (
+            CLOSING * self.clock.budget + self._slowness() * self.plan["costs"][entry.name]["evaluation"]
+        )
+        if self.reporter.has_had_enough() and not run.has_begun:
+            return False
         stored = self.plan["lengths"].setdefault(entry.name, {"length": [length.steps, length.evaluate_every]})
         self._save()
-        begin = self.clock.spent
         donor = None if entry == SOURCE else self._run_folder(SOURCE)
         try:
-            train(self._configure(entry, length), self._run_folder(entry), self.reporter, start_from=donor)
-        except TimeIsUp:
-            self.reporter.note(f"{entry.name} is stopped: the time is over.")
-            return False
+            train(self._configure(entry, length), run.path, self.reporter, start_from=donor)
         except (UserError, TrainingError) as error:
             if entry == SOURCE:
                 raise
             return self._failed(entry, error)
-        trained = float(read_json(RunFolder(self._run_folder(entry)).finished)["seconds"])
-        stored["seconds"] = max(self.clock.spent - begin, trained)  # a killed session may have done a part of it
+        finished = read_json(run.finished)
+        if finished["evaluations"][-1]["step"] == length.steps:  # to its end: a measure of how slow trainings are
+            stored["seconds"] = max(
+                self.clock.spent - begin, float(finished["seconds"])
+            )  # a part may be of before a kill
         self._save()
         return True
 

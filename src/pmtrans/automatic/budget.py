@@ -23,10 +23,6 @@ def parse_time(text: str) -> float:
     return seconds
 
 
-class TimeIsUp(Exception):
-    """The budget is used up: a training stops here, and what was finished before counts."""
-
-
 class Clock:
     """Seconds spent on a folder, kept in a file so that a killed session counts too."""
 
@@ -52,21 +48,21 @@ class Clock:
         write_json(self._file, {"spent": round(self.spent, 3)})
 
     def tick(self) -> None:
-        """Called at every step: saved now and then, and ``TimeIsUp`` where nothing is left."""
+        """Called at every step: saved now and then."""
         if time.monotonic() - self._saved >= _SAVED_EVERY:
             self.save()
-        if self.left <= 0:
-            self.save()
-            raise TimeIsUp
 
 
 class TimedReporter(Reporter):
-    """The reporter of a training that a clock may end."""
+    """The reporter of a training that a clock may end: ``reserve`` seconds before the time is over."""
 
     def __init__(self, clock: Clock, quiet: bool = False) -> None:
         super().__init__(quiet)
-        self.clock = clock
+        self.clock, self.reserve = clock, 0.0
 
     def step(self, step: int, rate: float) -> None:
         super().step(step, rate)
         self.clock.tick()
+
+    def has_had_enough(self) -> bool:
+        return self.clock.left <= self.reserve

@@ -56,13 +56,15 @@ def train_stage(
     # train, judged by the main process
     judge = _judge(loop, session, baseline) if processes.is_main and len(session.data.holdout) else None
     loop.fit(_observers(loop, session, judge) if processes.is_main else ())
+    if loop.step < loop.steps:
+        reporter.note(f"{title} ends at step {loop.step} of {loop.steps}: the time is over.")
     final = loop.evaluation()  # in all processes, each has a part; made already unless a run was interrupted here
     if not processes.is_main:
         return None
 
     # the model that the judge chose; a baseline is what it is at its end
     trained = replace(trained, model=loop.whole.evaluated)
-    step, explanation, evidence = loop.steps, "the last step", None
+    step, explanation, evidence = loop.step, "the last step", None
     if judge is not None and config.method["name"] != "source_only":
         step, explanation, weights, evidence = judge.select()
         trained.model.load_state_dict(weights)
