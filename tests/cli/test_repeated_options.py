@@ -45,13 +45,13 @@ def test_every_single_valued_option_of_every_verb_is_taken_once(
         assert _refused(*names, option, "1", option, "1") == f"{option} is given twice: it takes one value."
 
 
-def test_on_and_off_contradict_each_other_and_a_setting_has_one_value() -> None:
+def test_on_and_off_contradict_each_other() -> None:
     assert "--baseline/--no-baseline" in _refused("train", "--out", "x", "--baseline", "--no-baseline")
-    assert "'train.epochs'" in _refused("train", "--out", "x", "train.epochs=1", "train.epochs=2")
     assert "--source" in _refused("train", "--out", "x", "--source", "a", "--source=b")
 
 
 def test_what_may_be_repeated_still_may() -> None:
     result = CliRunner().invoke(app, ["bench", "figures", "--runs", "a", "--runs", "b", "--out", "c", "--help"])
     assert result.exit_code == 0
-    assert CliRunner().invoke(app, ["train", "--quiet", "--quiet", "--help"]).exit_code == 0
+    settings = ["train.epochs=1", "train.epochs=2"]  # a script may add to a common list
+    assert CliRunner().invoke(app, ["train", "--quiet", "--quiet", *settings, "--help"]).exit_code == 0

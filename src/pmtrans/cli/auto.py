@@ -59,17 +59,20 @@ def auto(
 
         pmtrans auto --source photos/shop --target photos/phone --out runs/phone --time 1h
     """
+    from pmtrans.cli.early import require_settings
+    from pmtrans.config import settings_from_flags
+
+    flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights)
+    domains = settings_from_flags(source=source, target=target, seed=seed)
+    require_settings(recipe, overrides or [], {**flags, **domains})
     from pmtrans.automatic.auto import auto as run_auto
     from pmtrans.automatic.budget import parse_time
     from pmtrans.automatic.leaderboard import leaderboard_table
     from pmtrans.bench.entry import SharedSettings
     from pmtrans.cli.ending import ending
     from pmtrans.cli.running import interruptible
-    from pmtrans.config import settings_from_flags
 
     budget = parse_time(time)
-    flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights)
-    domains = settings_from_flags(source=source, target=target, seed=seed)
     with interruptible(out):
         outcome = run_auto(
             SharedSettings(recipe, tuple(overrides or ()), flags), domains, out, budget, overwrite, quiet

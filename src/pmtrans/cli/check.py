@@ -35,6 +35,10 @@ def check(
 
     Example: pmtrans check --source office31/amazon --target office31/webcam
     """
+    from pmtrans.cli.early import require_data
+
+    require_data("--source", source)
+    require_data("--target", target)
     from pmtrans.data.checking.check import check_domains
     from pmtrans.data.reading.listing import MalformedLines
     from pmtrans.data.reading.read import read_source, read_target

@@ -49,7 +49,12 @@ def export(
 
         pmtrans export runs/phone --out phone.onnx --with-preprocessing
     """
+    from pmtrans.cli.early import require_data, require_model
     from pmtrans.errors import ConfigError, one_line
+
+    require_model(run)
+    if images is not None:
+        require_data("--images", images)
     from pmtrans.inference.predictor import load, model_folder
 
     if format is Format.hub:

@@ -42,6 +42,9 @@ def predict(
 
         pmtrans predict runs/phone photos/new --out new.csv --abstain-below 0.8
     """
+    from pmtrans.cli.early import require_model
+
+    require_model(run)
     from pmtrans.inference.inputs import gather
     from pmtrans.inference.output import writer_for
     from pmtrans.inference.predict_files import PredictOptions, predict_to_file, predict_to_stream

@@ -87,6 +87,7 @@ def train(
 
         pmtrans train --source photos/shop --target photos/phone --out runs/phone
     """
+    from pmtrans.cli.early import require_run, require_settings
     from pmtrans.cli.ending import show_summary
     from pmtrans.cli.running import interruptible
     from pmtrans.config import settings_from_flags
@@ -97,6 +98,9 @@ def train(
         source=source, target=target, root=root, cache=cache, backbone=backbone, weights=weights, method=method,
         seed=seed, baseline=baseline,
     )  # fmt: skip
+    require_settings(recipe, overrides or [], flags, None if dry_run else out)
+    if from_ is not None:
+        require_run(from_)
     config = load_config(recipe, overrides or [], flags)
     if dry_run:
         from pmtrans.cli.plan_table import show_plan

@@ -113,7 +113,7 @@ _STARTED = {LOCK, "data.json", "data"}  # what an interrupted start leaves (``da
 @contextmanager
 def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
     """The folder for this process alone, made if needed, emptied if asked, cleaned up after a kill."""
-    _refuse_foreign(folder)
+    refuse_foreign(folder)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -127,7 +127,8 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
         yield
 
 
-def _refuse_foreign(folder: RunFolder) -> None:
+def refuse_foreign(folder: RunFolder) -> None:
+    """Refuse a place that is no folder, or a folder in which somebody else's files are."""
     path = folder.path
     if path.exists() and not path.is_dir():
         raise RunError(f"--out {one_line(path)!r} is a file, not a folder.")
