@@ -59,6 +59,9 @@ def train(
             "--baseline/--no-baseline", help="Also train a source-only model, to compare with.", show_default=False
         ),
     ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; default: a GPU if any.", show_default=False)
+    ] = None,
     resume: Annotated[
         str,
         typer.Option(metavar="auto|never|PATH", help="Resume the run in `--out`, or from a run or checkpoint at PATH."),
@@ -96,7 +99,7 @@ def train(
 
     flags = settings_from_flags(
         source=source, target=target, root=root, cache=cache, backbone=backbone, weights=weights, method=method,
-        seed=seed, baseline=baseline,
+        seed=seed, baseline=baseline, device=device,
     )  # fmt: skip
     require_settings(recipe, overrides or [], flags, None if dry_run else out)
     if from_ is not None:

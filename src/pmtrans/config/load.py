@@ -101,6 +101,7 @@ FLAGS = {
     "method": "method.name",
     "seed": "seed",
     "baseline": "train.baseline",
+    "device": "train.device",
 }
 
 

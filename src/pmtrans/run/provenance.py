@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "data.workers",
     "data.cache",
     "train.checkpoint_activations",
+    "train.device",
     "train.keep_checkpoints",
     "train.loggers",
     "train.sharding",

@@ -42,7 +42,7 @@ def train_stage(
         return evaluate_adopted(title, config, folder, session)
 
     # model, method, and the checkpoint to resume from
-    accelerator = create_accelerator(config.train.precision)
+    accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
     passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes)

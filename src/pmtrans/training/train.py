@@ -14,6 +14,7 @@ from pmtrans.data.cache import open_cache
 from pmtrans.data.domains import Data, read_data
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
+from pmtrans.machine import choose_device
 from pmtrans.methods import METHODS
 from pmtrans.processes.group import joined
 from pmtrans.progress import Reporter
@@ -70,6 +71,7 @@ def _opened(
     config = with_absolute_paths(config)
     refuse_missing(config.train.loggers)
     _refuse_random_head(config)
+    choose_device(config.train.device)  # one that cannot be used is told before anything is read
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))

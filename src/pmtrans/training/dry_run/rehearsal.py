@@ -108,7 +108,7 @@ class Rehearsal(Loop):
 
 
 def rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> Rehearsal:
-    accelerator = create_accelerator(config.train.precision)
+    accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, _ = build(config, data, reporter)
     passes = MadeUpPasses(method.evaluated, task, config.data.workers, accelerator, Processes())
     return Rehearsal("plan", method, task, config, scratch, accelerator, passes, Reporter(quiet=True), StopRequest())
