@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pmtrans.cli.ending import ending, show_summary
+from pmtrans.cli.ending import closing_lines, show_summary
 from pmtrans.run.summary import Summary
 
 ESTIMATE = {"accuracy": 0.804, "low": 0.76, "high": 0.85, "parts": {}}
@@ -20,7 +20,7 @@ UNLABELLED = Summary(
 
 
 def test_without_labels_it_names_verdict_estimate_shipped_model_and_what_to_do_next() -> None:
-    said = ending(UNLABELLED, Path("runs/my phone"))
+    said = closing_lines(UNLABELLED, Path("runs/my phone"))
     assert said[0] == "Verdict, without labels: adaptation helped. Neighbours side with the adapted model."
     assert said[1] == "Shipped in model/: pmtrans (ahead of both others: about +5.0 points)."
     assert said[2].endswith("estimated without labels: 80.4 %, with 90 % certainty between 76 and 85 %.")
@@ -31,14 +31,14 @@ def test_without_labels_it_names_verdict_estimate_shipped_model_and_what_to_do_n
 
 
 def test_with_labels_it_adds_what_they_measure_and_asks_for_no_more_of_them() -> None:
-    said = ending(replace(UNLABELLED, probe=0.6, source_only=0.7, adapted=0.825), Path("run"))
+    said = closing_lines(replace(UNLABELLED, probe=0.6, source_only=0.7, adapted=0.825), Path("run"))
     assert "Measured with the labels of the target, which chose nothing: 82.5 %." in said
     assert not any("label-these" in line for line in said)
 
 
 def test_where_adaptation_did_not_help_another_method_is_named() -> None:
     hurt = replace(UNLABELLED, verdict="hurt", shipped="source_only", shipped_reason="pmtrans is not ahead of it")
-    said = ending(hurt, Path("run"))
+    said = closing_lines(hurt, Path("run"))
     assert "Shipped in model/: source only (pmtrans is not ahead of it)." in said
     assert any("train --from run --method" in line for line in said)
 

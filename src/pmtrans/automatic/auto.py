@@ -355,8 +355,11 @@ def _cost(stored: Mapping[str, float]) -> Cost:
     return Cost(stored["step"], stored["evaluation"], stored["start"])
 
 
-def _copier(part: Path) -> Callable[[Path], object]:
-    return lambda temporary: shutil.copyfile(part, temporary)
+def _copier(part: Path) -> Callable[[Path], None]:
+    def write(temporary: Path) -> None:
+        shutil.copyfile(part, temporary)
+
+    return write
 
 
 def _link_or_copy(old: str, new: str) -> None:

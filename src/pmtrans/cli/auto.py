@@ -69,7 +69,7 @@ def auto(
     from pmtrans.automatic.budget import parse_time
     from pmtrans.automatic.leaderboard import leaderboard_table
     from pmtrans.bench.entry import SharedSettings
-    from pmtrans.cli.ending import ending
+    from pmtrans.cli.ending import closing_lines
     from pmtrans.cli.running import interruptible
 
     budget = parse_time(time)
@@ -82,6 +82,6 @@ def auto(
 
         console = Console(highlight=False, emoji=False)
         console.print(leaderboard_table(outcome.rows))
-        for line in ending(outcome.summary, out):
+        for line in closing_lines(outcome.summary, out):
             console.print(line, markup=False, soft_wrap=True)
         console.print(f"{outcome.seconds / 60:.1f} of {budget / 60:.1f} minutes used.", markup=False)

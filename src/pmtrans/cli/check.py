@@ -47,7 +47,8 @@ def check(
     columns = {"path_column": path_column, "label_column": label_column}
     try:
         labelled = read_source(source, root=source_root or root, classes=classes, **columns)
-        adapted = read_target(target, labelled.classes, root=target_root or root, classes=classes, **columns)
+        place = target_root or root
+        adapted = read_target(target, labelled.classes, root=place, classes=classes, trained_on=True, **columns)
     except MalformedLines as error:
         for line, reason in error.problems:
             typer.echo(f"{one_line(error.origin)}: {error.unit} {line}: {one_line(reason)}", err=True)

@@ -23,11 +23,11 @@ def show_summary(summary: Summary, out: Path) -> None:
     table = _table(summary)
     if table.row_count:
         console.print(table)
-    for line in ending(summary, out):
+    for line in closing_lines(summary, out):
         console.print(one_line(line, 2000), markup=False, soft_wrap=True)
 
 
-def ending(summary: Summary, out: Path) -> list[str]:
+def closing_lines(summary: Summary, out: Path) -> list[str]:
     """Verdict and reason, the shipped model and its worth, what to do next: with and without target labels."""
     lines = []
     if summary.verdict is None:
