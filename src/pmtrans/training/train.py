@@ -113,6 +113,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     # source: fine-tuning from the probe's head, to its end
     source_only = None
     if has_source_stage(config):
+        session.reporter.expect(3 if _is_continued(config) else 2)
         source_only = _source_stages(config, folder, session)
 
     # adaptation: the method, from the end of the source stage or from an earlier one
@@ -121,6 +122,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     reference = session.processes.together(lambda: choose_reference(probe, source_only))  # in the main process
     weights = session.weights_of(first) if first is not None else None
     evidence = reference.evidence if reference else None
+    session.reporter.expect(1)
     adapted = train_stage(name, config, folder, session, weights, evidence)
 
     # conclusion: what the run says of itself, and which model it ships
@@ -140,10 +142,16 @@ def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finis
     config = config.model_copy(update={"method": source_only_switches(config)})
     weights = session.weights_of(folder.probe) if config.train.start != "pretrained" else None
     source_only = train_stage("source only", config, folder.baseline, session, weights)
-    if config.train.baseline_steps == "continued" and config.train.start == "source":
+    if _is_continued(config):
+        session.reporter.expect(2)
         weights = session.weights_of(folder.baseline)
         source_only = train_stage("source only, continued", config, folder.continued, session, weights)
     return source_only
+
+
+def _is_continued(config: Config) -> bool:
+    """Whether source-only gets as many further steps as the method, for a table."""
+    return config.train.baseline_steps == "continued" and config.train.start == "source"
 
 
 def _refuse_random_head(config: Config) -> None:
