@@ -64,12 +64,14 @@ def test_the_mask_hides_whole_squares_in_the_asked_share(size: int, squares: int
 def test_additions_of_weight_zero_are_not_there(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
     model = tiny()
     batch = batch_for(model)
-    nothing = Additions(model, 0.0, 0.0)
+    nothing = Additions(model, {"class_confusion": 0.0, "masked_consistency": 0.0})
     features = model.backbone(batch.target_images)
     assert nothing(model, batch.target_images, features) == (0, {})
     assert not nothing.state_dict()
     torch.manual_seed(0)
-    both, parts = Additions(model, 0.5, 2.0)(model, batch.target_images, features)
+    both, parts = Additions(model, {"class_confusion": 0.5, "masked_consistency": 2.0})(
+        model, batch.target_images, features
+    )
     torch.manual_seed(0)
     seen = torch.rand(4, 1, 4, 4)[:, 0] >= 0.7
     with torch.no_grad():

@@ -18,7 +18,7 @@ import pmtrans.data.reading
 import pmtrans.losses.precision
 import pmtrans.methods
 import pmtrans.mixing
-import pmtrans.report.sections
+import pmtrans.report.sections as report_sections
 import pmtrans.selection.validators
 from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.create import FAMILIES, create_backbone
@@ -77,7 +77,7 @@ def files(functions: Iterable[object]) -> set[str]:
     ("package", "functions"),
     [
         (pmtrans.selection.validators, [validator.function for validator in VALIDATORS.values()]),
-        (pmtrans.report.sections, SECTIONS),
+        (report_sections, SECTIONS),
     ],
     ids=["validators", "sections"],
 )

@@ -1,11 +1,14 @@
-"""The Python API: what ``pmtrans train`` does, as a function."""
+"""The Python API: what the verbs of the command line do, as functions.
+
+Each imports what it needs when it is called: nobody waits for matplotlib to predict.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pmtrans.config import settings_from_flags
 from pmtrans.inference.predictor import Prediction, Predictor, load
@@ -13,6 +16,14 @@ from pmtrans.progress import Reporter
 from pmtrans.run.summary import Summary
 from pmtrans.settings import load_config
 from pmtrans.training.train import train
+
+if TYPE_CHECKING:
+    from pmtrans.data.checking.check import Report
+    from pmtrans.inference.export.parity import Parity
+    from pmtrans.inference.export.write import Format
+    from pmtrans.labelling.measurement import Measurement
+
+Location = str | PathLike[str]
 
 
 class Run:
@@ -66,3 +77,117 @@ def adapt(
     folder = Path(out)
     donor = None if start_from is None else Path(start_from)
     return Run(folder, train(config, folder, Reporter(quiet), overwrite, start_from=donor))
+
+
+def auto(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    time: str | float = "1h",
+    backbone: str | None = None,
+    weights: str | PathLike[str] | None = None,
+    seed: int = 0,
+    recipe: str | PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """The best model that ``time`` allows: ``"1h"``, ``"20m"`` or seconds. The same call resumes what is in ``out``.
+
+    ``settings`` has dotted keys and applies to all trainings. All models are in ``out/leaderboard.csv``.
+    """
+    from pmtrans.automatic.auto import auto as run_auto
+    from pmtrans.automatic.budget import parse_time
+    from pmtrans.bench.entry import SharedSettings
+
+    flags = settings_from_flags(backbone=backbone, weights=weights)
+    domains = settings_from_flags(source=source, target=target, seed=seed)
+    shared = SharedSettings(None if recipe is None else Path(recipe), (), {**flags, **(settings or {})})
+    budget = parse_time(time) if isinstance(time, str) else float(time)
+    return Run(Path(out), run_auto(shared, domains, Path(out), budget, overwrite, quiet).summary)
+
+
+def check(
+    source: Location, target: Location, *, root: Location | None = None, classes: Location | Sequence[str] | None = None
+) -> Report:
+    """Decode every image of both domains: unreadable files, counts, duplicates, leaks, the domain gap."""
+    from pmtrans.data.checking.check import check_domains
+    from pmtrans.data.reading.read import read_source, read_target
+
+    place = None if root is None else Path(root)
+    named = Path(classes) if isinstance(classes, PathLike) else classes
+    labelled = read_source(Path(source), root=place, classes=named)
+    return check_domains(labelled, read_target(Path(target), labelled.classes, root=place, classes=named))
+
+
+def evaluate(
+    run: Location,
+    data: Location,
+    *,
+    root: Location | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    device: str | None = None,
+) -> Measurement:
+    """Accuracy, F1 and confusions on labelled images, with the model of a run folder or a model folder."""
+    from pmtrans.labelling.measurement import measure
+
+    return measure(Path(run), str(data), None if root is None else str(root), batch_size, workers, device)
+
+
+def report(run: Location, out: Location | None = None) -> Path:
+    """One page about a run; returns its path."""
+    from pmtrans.report.page import write_report
+
+    return write_report(Path(run), None if out is None else Path(out))
+
+
+def compare(runs: Sequence[Location], out: Location | None = None) -> Path:
+    """One page about several runs, beside the first of them; returns its path."""
+    from pmtrans.report.comparison import write_comparison
+
+    return write_comparison([Path(run) for run in runs], None if out is None else Path(out))
+
+
+def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0) -> Path:
+    """Choose the target images whose labels tell most; returns the page that shows them, beside labels.csv."""
+    from pmtrans.errors import RunError, one_line
+    from pmtrans.labelling.choice import pick_images
+    from pmtrans.labelling.worksheet import write_folder
+    from pmtrans.report.material import read_material
+
+    material = read_material(Path(run))
+    if material.data is None:
+        raise RunError(material.warnings[-1])
+    if material.evidence is None:
+        raise RunError(
+            f"{one_line(run)!r} has no saved outputs to choose by: train with a held-out part of the source "
+            "(data.holdout above 0), at least to the first evaluation."
+        )
+    picks = pick_images(material.evidence, count, seed)
+    if len(picks) < count:
+        Reporter().warn(f"the target has {len(picks)} images: all of them are listed")
+    return write_folder(Path(out), picks, material.data.target.domain.paths, material.data.source.classes)
+
+
+def export(
+    run: Location,
+    out: Location,
+    *,
+    format: Format | None = None,
+    with_preprocessing: bool = False,
+    int8: bool = False,
+    images: Location | None = None,
+    tolerance: float | None = None,
+    overwrite: bool = False,
+) -> Parity:
+    """Write the model as ``.onnx`` or ``.pt2``, and return how far it agrees with the model."""
+    from pmtrans.inference.export.images import images_for_parity
+    from pmtrans.inference.export.write import choose_format, export_model
+
+    file = Path(out)
+    chosen = choose_format(file, format, overwrite)
+    trained = load(run, "cpu").trained
+    found, _ = images_for_parity(Path(run), None if images is None else str(images))
+    return export_model(trained, file, chosen, found, with_preprocessing, int8, tolerance)

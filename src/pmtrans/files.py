@@ -64,9 +64,10 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     with writing(path):
         _refuse_moved(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _create(temporary)
+        mode = _create(temporary)
         try:
             write(temporary)
+            temporary.chmod(mode)
             flush(temporary)
             os.replace(temporary, path)
             flush(path.parent)
@@ -74,10 +75,27 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _create(temporary: Path) -> None:
-    """An empty file of our own; a link, or a file that another user prepared under this name, is not used."""
+def _create(temporary: Path) -> int:
+    """An empty file of our own, and its mode; a link, or what another user prepared under this name, is not used.
+
+    The mode is what the umask and the folder give: some libraries write theirs for the owner alone (0600).
+    """
     temporary.unlink(missing_ok=True)  # of a killed process that had our number
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666))
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o666)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    os.close(descriptor)
+    return mode
+
+
+def is_missing(path: Path) -> bool:
+    """Whether there is no file at ``path``; False where there is one, or a folder, that may not be opened."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def write_text(path: Path, text: str) -> None:
@@ -123,8 +141,12 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         try:
+            mode = _create(temporary / ".mode")
+            (temporary / ".mode").unlink()
             yield temporary
             for file in temporary.rglob("*"):
+                if not file.is_dir():
+                    file.chmod(mode)
                 flush(file)
             flush(temporary)
             _take_place(temporary, path)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from pmtrans.errors import ModelError, one_line
+
 if TYPE_CHECKING:
     import torch
 
@@ -26,6 +28,19 @@ def used_memory(device: torch.device) -> int:
 
         return torch.cuda.memory_allocated(device)
     return int(psutil.Process().memory_info().rss)
+
+
+def choose_device(name: str | torch.device | None) -> torch.device:
+    """The device of that name, if it can be used here; None: a CUDA GPU where there is one, else the CPU."""
+    import torch
+
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = one_line(str(error).splitlines()[0] if str(error) else type(error).__name__, 150)
+        raise ModelError(f"Device {one_line(name)!r} cannot be used here: {reason}") from None
 
 
 def forget_peak(device: torch.device) -> None:

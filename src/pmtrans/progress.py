@@ -20,6 +20,7 @@ from rich.progress import (
 
 from pmtrans.errors import one_line
 
+LINE_EVERY = 60.0  # seconds between two lines in a pipe
 SHOWN = {"loss": "loss", "cross_entropy": "CE", "beta_b": "b", "beta_g": "g"}
 
 
@@ -30,7 +31,8 @@ class Reporter:
         self.console = Console(stderr=True, highlight=False, emoji=False, quiet=quiet)
         self.live = self.console.is_terminal and not quiet
         self._bar: Progress | None = None
-        self._last_line = 0.0
+        self._last_line = -LINE_EVERY
+        self._trainings_after = 0
 
     def note(self, text: str) -> None:
         """One line, shown as it is (markup in names from outside means nothing)."""
@@ -44,8 +46,14 @@ class Reporter:
         with suppress(OSError, ValueError):
             self.console.print(text, markup=False, style=style, soft_wrap=True)
 
+    def expect(self, trainings: int) -> None:
+        """How many trainings of as many steps the run has, from here on: for the time that it will still take."""
+        self._trainings_after = trainings
+
     def start(self, title: str, step: int, steps: int) -> None:
         self._title, self._steps = title, steps
+        self._trainings_after = max(0, self._trainings_after - 1)
+        self._first_step, self._began, self._last_line = step, time.monotonic(), -LINE_EVERY
         if not self.live:
             return
         columns = (
@@ -68,22 +76,42 @@ class Reporter:
         if self._bar is not None:
             self._bar.update(self._task, completed=step, rate=f"{rate:.0f} img/s" if rate else "")
 
+    def time_left(self, step: int) -> str:
+        """``about 12 min left``: of the whole run, at the pace of this training so far, evaluations included."""
+        done = step - self._first_step
+        if done <= 0:
+            return ""
+        pace = (time.monotonic() - self._began) / done
+        seconds = pace * (self._steps - step + self._trainings_after * self._steps)
+        return f"about {_readable(seconds)} left" + (" for the run" if self._trainings_after else "")
+
+    def has_had_enough(self) -> bool:
+        """Whether training should end at this step, as if it were the last; asked after every step."""
+        return False
+
     def values(self, step: int, values: Mapping[str, Any]) -> None:
-        """Numbers that were just logged; in a pipe a line every few seconds at most."""
+        """Numbers that were just logged; in a pipe a line with the time of day, once a minute."""
         said = "  ".join(
             f"{short} {values[name]:.3f}" for name, short in SHOWN.items() if isinstance(values.get(name), float)
         )
         if self._bar is not None:
-            self._bar.update(self._task, said=said)
-        elif time.monotonic() - self._last_line > 5 or step >= self._steps:
+            left = self.time_left(step) if self._trainings_after else ""  # of this training the bar says it
+            self._bar.update(self._task, said=f"{said}  {left}".rstrip())
+        elif time.monotonic() - self._last_line >= LINE_EVERY or step >= self._steps:
             self._last_line = time.monotonic()
             rate = values.get("images_per_second") or 0
-            self.note(f"{self._title}  step {step}/{self._steps}  {said}  {rate:.0f} img/s")
+            parts = (time.strftime("%H:%M:%S"), self._title, f"step {step}/{self._steps}", said, f"{rate:.0f} img/s")
+            self.note("  ".join(part for part in (*parts, self.time_left(step)) if part))
 
     def stop(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def _readable(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min" if minutes >= 1.5 else f"{seconds:.0f} s"
 
 
 def is_notebook() -> bool:

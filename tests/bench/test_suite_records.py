@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from pmtrans.bench.ablations import ablation_named
+from pmtrans.bench.display import Display
 from pmtrans.bench.entry import SharedSettings, parse_entries
 from pmtrans.bench.jobs import Suite, plan_suite, slug
 from pmtrans.bench.results import Result
@@ -69,6 +70,25 @@ def test_the_table_says_what_is_missing_and_what_failed(office_home: Path, tmp_p
     assert "- failed: A2P, pmtrans, seed 0: 3 images cannot be read" in text
     for name in ("table.csv", "table.tex"):
         assert "87.5" in (tmp_path / "out" / name).read_text()
+
+
+def test_an_incomplete_copy_is_told_and_every_table_is_marked(
+    office_home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    leave(out, "A2C", "pmtrans", 0, 0.875)
+    suite = plan(office_home, out, "pmtrans")
+    assert len(suite.problems) == 6  # images and classes of three domains: nothing is said of the one that is not used
+    assert "Art: 3 images, expected 2427" in suite.problems[0]
+    Display().begin(suite, [], 0)
+    said = capsys.readouterr().err
+    assert "warning: this copy of the benchmark is incomplete, so the numbers cannot be compared" in said
+    write_records(suite)
+    for name in ("table.md", "table.csv", "table.tex"):
+        assert "office-home (incomplete copy)" in (out / name).read_text()
+    assert "Art: 3 images, expected 2427" in (out / "table.md").read_text()
+    write_records(replace(suite, problems=()))
+    assert "incomplete" not in (out / "table.md").read_text() + (out / "table.tex").read_text()
 
 
 def test_an_ablation_is_a_table_of_its_own_with_the_names_of_the_paper(office_home: Path, tmp_path: Path) -> None:

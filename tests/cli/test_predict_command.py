@@ -102,6 +102,9 @@ def test_killed_half_way_and_started_again_gives_the_file_of_one_go(
         (["export", "{model}", "--format", "hub"], "--repo ORG/NAME"),
         (["export", "{model}", "--format", "torch", "--int8", "--out", "{here}/x.pt2"], "--format onnx with --int8"),
         (["export", "{model}", "--out", "{here}/x.onnx", "--images", "{here}/nothing"], "no such folder or file"),
+        (["export", "{model}", "--format", "torch", "--out", "{here}/x.onnx"], "contradicts the ending"),
+        (["export", "{model}", "--out", "{here}/x.bin"], "ends neither in .onnx nor in .pt2"),
+        (["export", "{model}", "--out", "{model}/config.json", "--format", "onnx"], "replace it with --overwrite"),
         (["serve", "{model}", "--host", "256.0.0.1"], "Cannot listen"),
     ],
 )
@@ -154,3 +157,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(model: Path, two_domains: tup
     said = process.stderr.read().decode()
     process.stderr.close()
     assert (process.wait(timeout=60), said) == (0, "")
+
+
+def test_predictions_of_nothing_but_unreadable_files_end_with_1(call: Call, model: Path, tmp_path: Path) -> None:
+    for name in ("a.png", "b.jpg"):
+        (tmp_path / "broken").mkdir(exist_ok=True)
+        (tmp_path / "broken" / name).write_bytes(b"not an image")
+    for out in (tmp_path / "rows.csv", "-"):
+        code, _, err = call("predict", model, tmp_path / "broken", "--out", out)
+        assert code == 1
+        assert "none of the 2 images could be read" in err

@@ -92,7 +92,7 @@ def test_no_image_is_left_out_because_descriptors_ran_out(tmp_path: Path) -> Non
     for number in range(6):
         paths.append(str(tmp_path / f"{number}.png"))
         Image.fromarray(np.full((8, 8, 3), number, np.uint8)).save(paths[-1])
-    source = LabelledDomain(tmp_path, tuple(paths), (0,) * 6, ("a",))
+    source = LabelledDomain(Domain(tmp_path, tuple(paths)), (0,) * 6, ("a",))
     target = Target(Domain(tmp_path, tuple(paths)), None, ())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = []

@@ -77,7 +77,7 @@ def test_a_loader_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(loader, "_LOOK_EVERY", 1)
     tiny_run.write_images(tmp_path / "images", images=2)
     paths = tuple(str(path) for path in sorted((tmp_path / "images").rglob("*.png")))
-    source = LabelledDomain(tmp_path, paths, (0, 0, 1, 1), ("a", "b"))
+    source = LabelledDomain(Domain(tmp_path, paths), (0, 0, 1, 1), ("a", "b"))
     batches = pair_batches(
         source,
         Domain(tmp_path, paths),

@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 from PIL import Image
 
 from pmtrans.data.transforms import Preprocessing
-from pmtrans.errors import DataError, ModelError, RunError
+from pmtrans.errors import ConfigError, DataError, ModelError, RunError
 from pmtrans.inference.export.images import generated_images, images_for_parity
 from pmtrans.inference.export.parity import ParityError, RuntimeOutput, measure_parity
 from pmtrans.inference.export.resize import (
@@ -28,7 +28,7 @@ from pmtrans.inference.export.resize import (
     resampling_matrix,
     vertically_first,
 )
-from pmtrans.inference.export.write import export_model
+from pmtrans.inference.export.write import choose_format, export_model
 from pmtrans.inference.hub import push_model
 from pmtrans.inference.predictor import load
 
@@ -180,18 +180,18 @@ def test_the_check_takes_given_images_else_the_runs_else_generated_ones(
     source, target = two_domains
     run = tmp_path / "run"
     run.mkdir()
-    assert images_for_parity(run, None, 32)[1].startswith("generated")
+    assert images_for_parity(run, None)[1].startswith("generated")
     (run / "config.yaml").write_text(
         yaml.safe_dump({"data": {"source": str(source), "target": str(tmp_path / "gone")}})
     )
-    images, place = images_for_parity(run, None, 32)
+    images, place = images_for_parity(run, None)
     assert (len(images), place) == (16, str(source))
     (target / "ant" / "000.png").write_text("broken")
-    images, place = images_for_parity(run, str(target), 32)
+    images, place = images_for_parity(run, str(target))
     assert (len(images), place) == (16, str(target))
     (tmp_path / "no.jpg").write_text("broken")
     with pytest.raises(DataError, match="no image there can be read"):
-        images_for_parity(run, str(tmp_path / "no.jpg"), 32)
+        images_for_parity(run, str(tmp_path / "no.jpg"))
 
 
 def test_a_hub_that_cannot_be_reached_is_one_clear_line(saved_model: Callable[..., Path]) -> None:
@@ -200,3 +200,15 @@ def test_a_hub_that_cannot_be_reached_is_one_clear_line(saved_model: Callable[..
     assert "\n" not in str(caught.value)
     with pytest.raises(ModelError, match="not a valid repository name"):
         push_model(saved_model(name="other"), "not a name!", endpoint="http://127.0.0.1:9")
+
+
+def test_the_ending_decides_the_format_and_nothing_is_replaced_unasked(tmp_path: Path) -> None:
+    assert choose_format(tmp_path / "x.pt2", None) == "torch"
+    assert choose_format(tmp_path / "x.ONNX", None) == "onnx"
+    assert choose_format(tmp_path / "x.bin", "torch") == "torch"
+    with pytest.raises(ConfigError, match=r"contradicts the ending of --out '.*x\.onnx', which means onnx"):
+        choose_format(tmp_path / "x.onnx", "torch")
+    (tmp_path / "x.onnx").write_text("precious")
+    with pytest.raises(RunError, match="exists: choose another file, or replace it with --overwrite"):
+        choose_format(tmp_path / "x.onnx", "onnx")
+    assert choose_format(tmp_path / "x.onnx", None, overwrite=True) == "onnx"

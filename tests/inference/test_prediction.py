@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
+import timm.data
 import torch
 from PIL import Image
 
 import pmtrans
+from pmtrans.data.cache import open_cache, read_image
 from pmtrans.errors import ModelError
+from pmtrans.inference.export.images import images_for_parity
 from pmtrans.inference.prediction import predictions, unreadable
 from pmtrans.selection.calibration import read_temperature
 
@@ -92,3 +96,24 @@ def test_a_device_that_is_not_there_is_one_line(saved_model: Callable[..., Path]
     with pytest.raises(ModelError, match="cannot be used here") as caught:
         pmtrans.load(saved_model(), device="warp:9")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [(40, 30), (129, 64), (300, 260), (640, 480), (1301, 977)])
+def test_a_jpeg_of_any_size_is_decoded_as_timm_and_the_exported_graph_see_it(
+    size: tuple[int, int], saved_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    noise = np.random.default_rng(sum(size)).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    path = tmp_path / "photo.jpg"
+    Image.fromarray(noise).save(path, quality=90)
+    folder = saved_model()
+    predictor = pmtrans.load(folder)
+    config = timm.data.resolve_data_config({}, model=timm.create_model(f"local-dir:{folder}"))
+    with Image.open(path) as image:
+        whole = image.convert("RGB")
+    expected = timm.data.create_transform(**config)(whole)
+    preprocessing = predictor.trained.preprocessing
+    cached = read_image(str(path), preprocessing, open_cache(str(tmp_path / "cache"), pytest.fail))
+    for decoded in (read_image(str(path), preprocessing, None), cached):
+        torch.testing.assert_close(predictor.transform(decoded), expected, rtol=0, atol=1e-5)  # a grey level: 8e-3
+    (for_parity,), _ = images_for_parity(folder, str(path))
+    assert for_parity.tobytes() == whole.tobytes()

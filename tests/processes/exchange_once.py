@@ -20,7 +20,7 @@ from pmtrans.processes.group import joined
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.resume import Opened
 
-LABELLED = LabelledDomain(Path("a"), ("a/\udcff.png", "a/b.png"), (0, 1), ("cat", "düg"))
+LABELLED = LabelledDomain(Domain(Path("a"), ("a/\udcff.png", "a/b.png")), (0, 1), ("cat", "düg"))
 VALUES = (
     Data(LABELLED, LABELLED, Target(Domain(Path("b"), ("x",)), None, (), (("odd", 3),))),
     Snapshot(

@@ -197,6 +197,16 @@ def test_images_that_went_away_are_left_out_with_a_word(copied: Path) -> None:
     assert "features" in seen.sections()
 
 
+def test_a_page_with_images_is_not_replaced_by_one_without(page: tuple[Path, str], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(page[0], tmp_path / "run"))
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(re.sub(r"target: .*", "target: photos/from/elsewhere", config, count=1))
+    with pytest.raises(RunError, match=r"report\.html' shows images, which a new page could not: .* --out"):
+        write_report(run)
+    assert (run / "report.html").read_text(encoding="utf-8") == page[1]
+    assert write_report(run, tmp_path / "new.html", figures=False).is_file()
+
+
 def test_warnings_of_training_and_of_the_verdict_are_shown(copied: Path) -> None:
     summary = json.loads((copied / "summary.json").read_text())
     write_json(copied / "summary.json", summary | {"verdict": "hurt", "source_only": 0.4, "adapted": 0.6})

@@ -86,8 +86,8 @@ def test_a_configuration_that_cannot_be_read_is_refused_in_one_line(tmp_path: Pa
 
 def test_at_most_five_differences_are_shown_each_escaped(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
-    other = Config.model_validate({"seed": 1, "data": {"source": "\x1b[31mred\n"}})
+    other = Config.model_validate({"seed": 1, "data": {"path_column": "\x1b[31mred\n", "source": "moved"}})
     with pytest.raises(RunError) as refusal:
         refuse_differences(folder, other, DATA)
-    assert r"(data.source: None -> \x1b[31mred\n; seed: 0 -> 1)" in str(refusal.value)
+    assert r"(data.path_column: None -> \x1b[31mred\n; seed: 0 -> 1)" in str(refusal.value)
     assert str(refusal.value).isprintable()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +21,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as some
 from PIL import Image
+from safetensors.torch import save_file
 
 import pmtrans
 from pmtrans.backbones.create import create_backbone
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing, evaluation_transform, preprocessing_for
 from pmtrans.errors import ModelError, RunError
+from pmtrans.files import write_atomically
 from pmtrans.inference.predictor import model_folder
 from pmtrans.model import Model
 from pmtrans.run.model_card import ModelCard
@@ -176,3 +181,33 @@ def test_preprocessing_is_stored_as_it_was(tmp_path: Path) -> None:
     odd = Preprocessing(32, 41, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     save_model(tmp_path, replace(trained_model(), preprocessing=odd))
     assert load_model(tmp_path).preprocessing == odd
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_weights_have_the_mode_of_every_other_file(mask: int, saved_model: Callable[..., Path], tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        folder = saved_model()
+        write_atomically(tmp_path / "one.safetensors", lambda path: save_file({"a": torch.zeros(1)}, path))
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (*folder.iterdir(), tmp_path / "one.safetensors")}
+    assert modes == dict.fromkeys(modes, 0o666 & ~mask)
+    assert "model.safetensors" in modes
+
+
+def test_a_file_that_may_not_be_read_is_not_called_missing(saved_model: Callable[..., Path]) -> None:
+    folder = Path(shutil.copytree(saved_model(), tempfile.mkdtemp(), dirs_exist_ok=True))
+    folder.chmod(0o755)
+    (folder / "model.safetensors").chmod(0)
+    is_root = os.geteuid() == 0
+    if is_root:  # root may read everything
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ModelError, match=r"model\.safetensors is not readable for this user") as refused:
+            load_model(folder)
+    finally:
+        if is_root:
+            os.seteuid(0)
+        shutil.rmtree(folder)
+    assert "missing" not in str(refused.value)

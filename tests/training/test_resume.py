@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pmtrans.config import Config
-from pmtrans.errors import RunError
+from pmtrans.errors import RunError, UserError
 from pmtrans.files import run_lock
+from pmtrans.progress import Reporter
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.train import train
 from tiny_run import Crash, Witness, assert_same_run, crash
@@ -170,3 +171,24 @@ def test_overwrite_begins_again(cut: Path, configure: Configure, undisturbed: Pa
     assert witness.steps == [1, 2, 3, 4, 5, 6]
     assert not (cut / "report.html").exists()
     assert_same_run(cut, undisturbed)
+
+
+def test_a_start_that_failed_before_its_first_step_takes_the_corrected_command(
+    tmp_path: Path, configure: Configure, undisturbed: Path
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(UserError):
+        train(configure(backbone__name="vit_tiny_patch16_2244"), run, Reporter(quiet=True))
+    train(configure(), run, Reporter(quiet=True), resume="never")
+    assert_same_run(run, undisturbed)
+
+
+def test_a_failure_after_the_probe_takes_the_corrected_command_too(tmp_path: Path, configure: Configure) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(Crash):
+        train(configure(train__batch_size=3), run, Witness({0: crash, 1: crash}))
+    (run / "metrics.jsonl").unlink(missing_ok=True)  # as when memory runs out in the first step
+    assert (run / "probe" / "finished.json").is_file()
+    summary = train(configure(), run, Reporter(quiet=True))
+    assert summary.selected_step > 0
+    assert "batch_size: 4" in (run / "config.yaml").read_text()

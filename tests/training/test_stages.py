@@ -177,6 +177,18 @@ def test_another_method_starts_from_a_finished_source_stage(
     assert weights_bytes(tmp_path / "run" / "baseline") == weights_bytes(whole / "baseline")
 
 
+def test_a_source_only_run_that_ships_its_probe_hands_on_what_it_trained(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    donor = tmp_path / "donor"
+    run(configure(**STAGED, method__name="source_only"), donor)
+    trained = weights_bytes(donor)
+    conclusion.ship(RunFolder(donor), "probe", "source_only")
+    assert weights_bytes(donor) != trained
+    run(configure(**STAGED, method__name="bnm", train__max_steps=1), tmp_path / "run", start_from=donor)
+    assert weights_bytes(tmp_path / "run" / "baseline") == trained
+
+
 def test_on_another_target_the_adopted_models_are_evaluated_again(
     whole: Path, configure: Callable[..., Config], tmp_path: Path
 ) -> None:

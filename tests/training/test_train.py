@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from pmtrans.errors import DataError, RunError
 from pmtrans.progress import Reporter
+from pmtrans.report.material import read_material
 from pmtrans.settings import load_config
 from pmtrans.training.train import train
 from recounted import adapted_model, recount
@@ -136,3 +138,21 @@ def test_one_target_image_is_too_few(two_domains: tuple[Path, Path], tmp_path: P
     with pytest.raises(DataError, match="1 image, but adaptation needs at least 2"):
         run((two_domains[0], lonely), tmp_path / "run", tiny_settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_does_not_depend_on_the_working_directory(
+    two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = [*tiny_settings, "train.max_steps=2", "train.baseline=false", "train.start=pretrained"]
+    config = load_config(None, settings, {"data.source": "source", "data.target": "./target"})
+    train(config, Path("run"), Reporter(quiet=True))
+    stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["data"]
+    assert (stored["source"], stored["target"]) == (str(two_domains[0]), str(two_domains[1]))
+    monkeypatch.chdir("/")
+    assert read_material(tmp_path / "run").data is not None
+
+    two_domains[1].rename(tmp_path / "moved")  # the same images in another place are the same data
+    moved = load_config(None, settings, {"data.source": str(two_domains[0]), "data.target": str(tmp_path / "moved")})
+    train(moved, tmp_path / "run", Reporter(quiet=True))
+    assert read_material(tmp_path / "run").data is not None

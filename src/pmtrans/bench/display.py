@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pmtrans.bench.execute import Outcome
-from pmtrans.bench.jobs import Job, Suite
+from pmtrans.bench.jobs import INCOMPLETE, Job, Suite
 from pmtrans.bench.results import Result
 from pmtrans.errors import one_line
 from pmtrans.progress import Reporter
@@ -34,6 +34,8 @@ class Display:
         self._suite, self._results, self._done = suite, results, done
         tasks = len({job.task for job in suite.jobs})
         self.say(f"{suite.name}: {len(suite.jobs)} runs ({tasks} tasks), {done} done already")
+        if suite.problems:
+            self.say(f"warning: {INCOMPLETE}: {'; '.join(suite.problems)}")
         if self.console.is_terminal:
             self._live = Live(console=self.console, get_renderable=self._table, refresh_per_second=2)
             self._live.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from pmtrans.bench.ablations import ABLATIONS, Ablation
-from pmtrans.bench.benchmark_copy import Protocol, find_task
+from pmtrans.bench.benchmark_copy import BenchmarkCopy, Protocol, find_benchmark, find_task
 from pmtrans.bench.benchmarks import benchmark_named
 from pmtrans.bench.entry import Entry, SharedSettings
 from pmtrans.bench.paper import table, table_names
@@ -22,6 +22,8 @@ from pmtrans.files import write_text
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, flatten
 from pmtrans.settings import validate
+
+INCOMPLETE = "this copy of the benchmark is incomplete, so the numbers cannot be compared with the paper's"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Suite:
     common: dict[str, Any]  # settings that all runs share, without method and domains
     ablation: str | None = None
     class_names: tuple[str, ...] | None = None  # written to ``classes.txt``, where lists have ids only
+    problems: tuple[str, ...] = ()  # of the copy's domains that the runs use: images that are missing
 
 
 def plan_suite(
@@ -100,8 +103,9 @@ def plan_suite(
     methods = tuple(entry.name for entry in named)
     order = tuple(dict.fromkeys((*known, *benchmark.task_names())))
     common = {"suite": title, **_common(settings.configure(Entry("source_only")))}
+    problems = _problems(find_benchmark(benchmark_name, data), domains)
     wanted = ablation.name if ablation else None
-    return Suite(title, out, order, methods, tuple(jobs), variants, common, wanted, benchmark.class_names)
+    return Suite(title, out, order, methods, tuple(jobs), variants, common, wanted, benchmark.class_names, problems)
 
 
 def first_with_stage(first: dict[str, Path], config: Config, folder: Path) -> Path | None:
@@ -109,6 +113,12 @@ def first_with_stage(first: dict[str, Path], config: Config, folder: Path) -> Pa
     key = source_key(config)
     trains = first.setdefault(key, folder) if key else folder
     return trains if trains != folder else None
+
+
+def _problems(copy: BenchmarkCopy, tasks: Iterable[str]) -> tuple[str, ...]:
+    """What is missing in the domains of these tasks."""
+    used = {domain.name for task in tasks for domain in copy.benchmark.task_domains(task)}
+    return tuple(problem for found in copy.domains if found.domain.name in used for problem in found.problems)
 
 
 def slug(name: str) -> str:

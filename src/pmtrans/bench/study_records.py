@@ -15,10 +15,11 @@ from pmtrans.bench.source_stages import source_key
 from pmtrans.bench.study_figure import draw_study
 from pmtrans.bench.study_table import StudyRun, StudyText, study_table
 from pmtrans.config import Config
-from pmtrans.files import read_json, write_text
+from pmtrans.files import write_text
 from pmtrans.methods import METHODS
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary, read_summary
+from pmtrans.texts import read_json
 
 
 @dataclass(frozen=True)

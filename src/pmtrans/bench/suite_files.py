@@ -13,7 +13,7 @@ from pathlib import Path
 from pmtrans.bench.ablations import ABLATIONS
 from pmtrans.bench.execute import FAILURE, RESULT, read_result
 from pmtrans.bench.grids import Grid, tables
-from pmtrans.bench.jobs import Suite
+from pmtrans.bench.jobs import INCOMPLETE, Suite
 from pmtrans.bench.rendering import latex, markdown, table_csv
 from pmtrans.bench.results import Result, results_csv
 from pmtrans.files import write_text
@@ -48,7 +48,7 @@ def read_failures(out: Path) -> list[Failure]:
 def write_records(suite: Suite) -> list[Result]:
     """Write all four files, each atomically."""
     results = _ordered(read_results(suite.out), suite)
-    grids = suite_tables(results, suite)
+    grids = _titled(suite_tables(results, suite), " (incomplete copy)" if suite.problems else "")
     write_text(suite.out / "results.csv", results_csv(results))
     write_text(suite.out / "table.md", markdown(grids) + _remarks(suite, results))
     write_text(suite.out / "table.csv", table_csv(grids))
@@ -80,6 +80,8 @@ def _remarks(suite: Suite, results: Sequence[Result]) -> str:
     done = {(result.task, result.method, result.seed) for result in results}
     missing = sum((job.task, job.method, job.seed) not in done for job in suite.jobs)
     lines = [f"\n{missing} of {len(suite.jobs)} runs are not done.\n"] if missing else []
+    if suite.problems:
+        lines.append(f"\n{INCOMPLETE[0].upper()}{INCOMPLETE[1:]}: {'; '.join(suite.problems)}.\n")
     for failure in read_failures(suite.out):
         lines.append(f"- failed: {failure.task}, {failure.method}, seed {failure.seed}: {failure.reason}\n")
     return "\n".join(lines)

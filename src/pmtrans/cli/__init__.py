@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.auto import auto
 from pmtrans.cli.bench import bench
 from pmtrans.cli.check import check
 from pmtrans.cli.data import data
@@ -22,8 +23,9 @@ from pmtrans.cli.serve import serve
 from pmtrans.cli.settings import settings
 from pmtrans.cli.study import study
 from pmtrans.cli.train import train
+from pmtrans.cli.verbs import Verbs
 
-app = typer.Typer(
+app = Verbs(
     name="pmtrans",
     help="Labelled images from one place, unlabelled images from another: get a classifier for the second.",
     no_args_is_help=True,
@@ -31,21 +33,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    demo,
-    check,
-    data,
-    methods,
-    settings,
-    train,
-    evaluate,
-    report,
-    label_these,
-    predict,
-    export,
-    serve,
-    study,
-):
+VERBS = (
+    demo, check, data, methods, settings, auto, train, evaluate, report, label_these, predict, export, serve, study
+)  # fmt: skip
+for command in VERBS:
     app.command()(command)
 app.add_typer(bench)
 

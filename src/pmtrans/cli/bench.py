@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from pmtrans.cli.engine_flags import Cpus, EngineName, Gpus, Parallel, Quiet, RayAddress
+from pmtrans.cli.verbs import Verbs
 
 
 class _RunByDefault(TyperGroup):
@@ -20,7 +21,7 @@ class _RunByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-bench = typer.Typer(
+bench = Verbs(
     name="bench",
     cls=_RunByDefault,
     no_args_is_help=True,

@@ -35,6 +35,10 @@ def check(
 
     Example: pmtrans check --source office31/amazon --target office31/webcam
     """
+    from pmtrans.cli.early import require_data
+
+    require_data("--source", source)
+    require_data("--target", target)
     from pmtrans.data.checking.check import check_domains
     from pmtrans.data.reading.listing import MalformedLines
     from pmtrans.data.reading.read import read_source, read_target
@@ -43,7 +47,8 @@ def check(
     columns = {"path_column": path_column, "label_column": label_column}
     try:
         labelled = read_source(source, root=source_root or root, classes=classes, **columns)
-        adapted = read_target(target, labelled.classes, root=target_root or root, classes=classes, **columns)
+        place = target_root or root
+        adapted = read_target(target, labelled.classes, root=place, classes=classes, trained_on=True, **columns)
     except MalformedLines as error:
         for line, reason in error.problems:
             typer.echo(f"{one_line(error.origin)}: {error.unit} {line}: {one_line(reason)}", err=True)

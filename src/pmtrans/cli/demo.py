@@ -29,7 +29,11 @@ def demo(
 
         pmtrans demo --out runs/demo --seed 0
     """
-    from pmtrans.cli.running import interruptible, show_summary
+    from pmtrans.cli.early import require_method
+    from pmtrans.cli.ending import show_summary
+    from pmtrans.cli.running import interruptible
+
+    require_method(method)
     from pmtrans.demo import run_demo
     from pmtrans.progress import Reporter
 

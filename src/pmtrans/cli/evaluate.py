@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pmtrans.evaluation.accuracy import Accuracy
+
+MATRIX = 8  # classes whose confusion matrix fits a terminal of 80 columns; of more the largest confusions are shown
 
 
 def evaluate(
@@ -16,9 +23,10 @@ def evaluate(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
     workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 0,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Measure accuracy on labelled images, overall and per class, with a 95 % interval.
+    """Measure accuracy on labelled images, overall and per class, with a 95 % interval, F1 and confusions.
 
     Only half of a labels.csv of `label-these` was drawn at random; the estimate accounts for that.
 
@@ -26,54 +34,78 @@ def evaluate(
 
         pmtrans evaluate runs/phone --data photos/phone-labelled --json
     """
-    import json as encoder
-    from dataclasses import asdict
+    from pmtrans.cli.early import require_data, require_model
 
-    from pmtrans.data.reading.read import read_target
-    from pmtrans.errors import DataError, one_line
-    from pmtrans.evaluation.accuracy import measure_accuracy
-    from pmtrans.evaluation.passes import run_pass
-    from pmtrans.inference.predictor import load
-    from pmtrans.labelling.sampled_accuracy import measure_labelled
+    require_model(run)
+    require_data("--data", data)
+    from pmtrans.errors import one_line
+    from pmtrans.labelling.measurement import measure
 
-    predictor = load(run)
-    target = read_target(data, predictor.classes, root=root)
-    if target.labelled is None:
-        raise DataError(f"{one_line(data)}: no labels found, so there is nothing to measure against.")
-    import torch
-
-    result = run_pass(predictor.model, target.labelled.paths, predictor.trained.preprocessing, batch_size, workers)
-    predicted = result.logits_MK.argmax(1)
-    accuracy = measure_accuracy(predicted, torch.tensor(target.labelled.labels), predictor.classes)
-    correct = (predicted.cpu() == torch.tensor(target.labelled.labels)).tolist()
-    estimate = measure_labelled(dict(zip(target.labelled.paths, correct, strict=True)), Path(data), root)
+    measured = measure(run, data, root, batch_size, workers, device)
     if json:
-        values = {
-            "accuracy": accuracy.overall,
-            "estimate": asdict(estimate),
-            "per_class_mean": accuracy.per_class_mean,
-            "per_class": accuracy.per_class,
-            "images": len(target.labelled),
-            "warnings": list(target.warnings),
-        }
-        typer.echo(encoder.dumps(values, ensure_ascii=True))
+        import json as encoder
+
+        typer.echo(encoder.dumps(measured.as_json(), ensure_ascii=True))
         return
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(
-        title=f"{100 * accuracy.overall:.2f} % of {len(target.labelled)} images, "
-        f"mean of classes {100 * accuracy.per_class_mean:.2f} %"
-    )
-    table.add_column("class")
-    table.add_column("accuracy", justify="right")
-    for name, value in accuracy.per_class.items():
-        table.add_row(Text(one_line(name, 60)), "no image" if value is None else f"{100 * value:.1f} %")
-    Console().print(table)
+    console = Console(highlight=False, emoji=False)
+    _show_classes(console, measured.accuracy, measured.images)
+    _show_confusions(console, measured.accuracy)
+    estimate = measured.estimate
     typer.echo(
         f"accuracy on {estimate.of}: {100 * estimate.accuracy:.1f} % "
         f"(95 % interval: {100 * estimate.low:.1f} to {100 * estimate.high:.1f} %)"
     )
-    for warning in target.warnings:
+    for warning in measured.warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
+
+
+def _show_classes(console: Console, accuracy: Accuracy, images: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from pmtrans.errors import one_line
+
+    table = Table(
+        title=f"{100 * accuracy.overall:.2f} % of {images} images, "
+        f"mean of classes {100 * accuracy.per_class_mean:.2f} %, macro F1 {100 * accuracy.macro_f1:.2f} %"
+    )
+    table.add_column("class", overflow="fold")
+    for name in ("images", "accuracy", "F1"):
+        table.add_column(name, justify="right")
+    for name, value in accuracy.per_class.items():
+        cells = ("no image" if value is None else f"{100 * value:.1f} %", _percent(accuracy.f1[name]))
+        table.add_row(Text(one_line(name, 60)), str(accuracy.counts[name]), *cells)
+    console.print(table)
+
+
+def _show_confusions(console: Console, accuracy: Accuracy) -> None:
+    """The whole matrix of a few classes, else the largest confusions."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from pmtrans.errors import one_line
+
+    names = [one_line(name, 60) for name in accuracy.per_class]
+    if len(names) <= MATRIX:
+        table = Table(title="Confusion matrix: rows are true classes, columns predictions")
+        table.add_column("")
+        for name in names:
+            table.add_column(Text(one_line(name, 7)), justify="right")
+        for name, row in zip(names, accuracy.confusion_KK.tolist(), strict=True):
+            table.add_row(Text(one_line(name, 20)), *map(str, row))
+        console.print(table)
+        return
+    errors = accuracy.confusions(10)
+    if errors:
+        table = Table(title="Largest confusions")
+        for title in ("true class", "predicted", "images"):
+            table.add_column(title, justify="right" if title == "images" else "left")
+        for true, predicted, count in errors:
+            table.add_row(Text(one_line(true, 30)), Text(one_line(predicted, 30)), str(count))
+        console.print(table)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"

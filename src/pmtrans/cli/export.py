@@ -20,9 +20,11 @@ class Format(str, Enum):
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
     format: Annotated[
-        Format, typer.Option(help="`onnx`, `torch` (a `torch.export` program) or `hub` (upload the model folder).")
-    ] = Format.onnx,
-    out: Annotated[Path | None, typer.Option(help="The file to write.", show_default=False)] = None,
+        Format | None,
+        typer.Option(help="`onnx`, `torch` (a `torch.export` program) or `hub` (upload the model folder); default: "
+                     "what the ending of --out means.", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write: `.onnx` or `.pt2`.", show_default=False)] = None,
     with_preprocessing: Annotated[
         bool,
         typer.Option("--with-preprocessing", help="Take 8-bit RGB images of any size: resize and crop in the graph."),
@@ -39,14 +41,20 @@ def export(
     ] = None,
     repo: Annotated[str | None, typer.Option(help="`ORG/NAME` on the hub.", show_default=False)] = None,
     public: Annotated[bool, typer.Option("--public", help="Make a new repository public.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at `--out`.")] = False,
 ) -> None:  # fmt: skip
     """Write the model for another runtime, and check that its predictions agree; a mismatch leaves no file.
 
     Example:
 
-        pmtrans export runs/phone --format onnx --out phone.onnx --with-preprocessing
+        pmtrans export runs/phone --out phone.onnx --with-preprocessing
     """
+    from pmtrans.cli.early import require_data, require_model
     from pmtrans.errors import ConfigError, one_line
+
+    require_model(run)
+    if images is not None:
+        require_data("--images", images)
     from pmtrans.inference.predictor import load, model_folder
 
     if format is Format.hub:
@@ -58,12 +66,13 @@ def export(
         typer.echo(push_model(model_folder(run), repo, private=not public))
         return
     if out is None:
-        raise ConfigError(f"--format {format.value} needs --out FILE.")
+        raise ConfigError(f"--format {format.value} needs --out FILE." if format else "Name the file: --out FILE.")
     from pmtrans.inference.export.images import images_for_parity
-    from pmtrans.inference.export.write import export_model
+    from pmtrans.inference.export.write import choose_format, export_model
 
+    written = choose_format(out, format.value if format else None, overwrite)
     predictor = load(run, "cpu")
-    check_images, origin = images_for_parity(run, images, predictor.trained.preprocessing.resize_to)
-    parity = export_model(predictor.trained, out, format.value, check_images, with_preprocessing, int8, tolerance)
+    check_images, origin = images_for_parity(run, images)
+    parity = export_model(predictor.trained, out, written, check_images, with_preprocessing, int8, tolerance)
     size = out.stat().st_size / 1e6
     typer.echo(f"{one_line(out)}: {size:.1f} MB. Checked on {one_line(origin)}: {parity}.")

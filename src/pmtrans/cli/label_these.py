@@ -25,20 +25,9 @@ def label_these(
 
         pmtrans evaluate runs/phone --data to-label/labels.csv
     """
-    from pmtrans.errors import RunError, one_line
-    from pmtrans.labelling.choice import pick_images
-    from pmtrans.labelling.worksheet import write_folder
-    from pmtrans.report.material import read_material
+    from pmtrans.cli.early import require_run
 
-    material = read_material(run)
-    if material.data is None:
-        raise RunError(material.warnings[-1])
-    if material.evidence is None:
-        raise RunError(
-            f"{one_line(run)!r} has no saved outputs to choose by: train with a held-out part of the source "
-            "(data.holdout above 0), at least to the first evaluation."
-        )
-    picks = pick_images(material.evidence, count, seed)
-    if len(picks) < count:
-        typer.echo(f"warning: the target has {len(picks)} images: all of them are listed", err=True)
-    typer.echo(str(write_folder(out, picks, material.data.target.domain.paths, material.data.source.classes)))
+    require_run(run)
+    from pmtrans.api import label_these as choose
+
+    typer.echo(str(choose(run, out, count=count, seed=seed)))

@@ -36,12 +36,15 @@ def predict(
 ) -> None:
     """Classify images: one row each, in the order given. Repeat an interrupted command to resume it.
 
-    Columns: path, class, probability, entropy (nats), abstain, error.
+    Columns: path, class, probability, entropy (nats), abstain, error. Exit code 1: not one image could be read.
 
     Example:
 
         pmtrans predict runs/phone photos/new --out new.csv --abstain-below 0.8
     """
+    from pmtrans.cli.early import require_model
+
+    require_model(run)
     from pmtrans.inference.inputs import gather
     from pmtrans.inference.output import writer_for
     from pmtrans.inference.predict_files import PredictOptions, predict_to_file, predict_to_stream
@@ -67,6 +70,9 @@ def predict(
                 counts = predict_to_file(
                     predictor, model_folder(run), images, Path(out), options, processes, advance, stop
                 )
+    if counts.unreadable == counts.images:
+        typer.echo(f"error: none of the {counts.images} images could be read (column error).", err=True)
+        raise typer.Exit(1)
     if not quiet:
         typer.echo(_summary(counts, abstain_below), err=True)
 

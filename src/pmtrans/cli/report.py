@@ -26,8 +26,11 @@ def report(
 
         pmtrans report runs/seed0 runs/seed1 runs/seed2 --out seeds.html
     """
+    from pmtrans.cli.early import require_run
     from pmtrans.errors import RunError, one_line
 
+    for run in runs:
+        require_run(run)
     if out is not None and out.is_dir():
         raise RunError(f"--out {one_line(out)!r} is a folder: name a file, such as {one_line(out / 'report.html')!r}.")
     if len(runs) == 1:

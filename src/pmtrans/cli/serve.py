@@ -42,8 +42,10 @@ def serve(
 
         pmtrans serve runs/phone --port 8000
     """
+    from pmtrans.cli.early import require_model
     from pmtrans.errors import ConfigError
 
+    require_model(run)
     try:
         import fastapi  # noqa: F401
         import python_multipart  # noqa: F401

@@ -59,6 +59,9 @@ def train(
             "--baseline/--no-baseline", help="Also train a source-only model, to compare with.", show_default=False
         ),
     ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; default: a GPU if any.", show_default=False)
+    ] = None,
     resume: Annotated[
         str,
         typer.Option(metavar="auto|never|PATH", help="Resume the run in `--out`, or from a run or checkpoint at PATH."),
@@ -87,15 +90,20 @@ def train(
 
         pmtrans train --source photos/shop --target photos/phone --out runs/phone
     """
-    from pmtrans.cli.running import interruptible, show_summary
+    from pmtrans.cli.early import require_run, require_settings
+    from pmtrans.cli.ending import show_summary
+    from pmtrans.cli.running import interruptible
     from pmtrans.config import settings_from_flags
     from pmtrans.processes.environment import is_main, is_started
     from pmtrans.settings import load_config
 
     flags = settings_from_flags(
         source=source, target=target, root=root, cache=cache, backbone=backbone, weights=weights, method=method,
-        seed=seed, baseline=baseline,
+        seed=seed, baseline=baseline, device=device,
     )  # fmt: skip
+    require_settings(recipe, overrides or [], flags, None if dry_run else out)
+    if from_ is not None:
+        require_run(from_)
     config = load_config(recipe, overrides or [], flags)
     if dry_run:
         from pmtrans.cli.plan_table import show_plan

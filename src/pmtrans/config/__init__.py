@@ -1,10 +1,11 @@
 """The settings of a run as one typed tree, from a YAML recipe, then flags, then ``section.key=value`` overrides."""
 
-from pmtrans.config.load import settings_from_flags
+from pmtrans.config.load import LOCATIONS, settings_from_flags, with_absolute_paths
 from pmtrans.config.recipes import packaged_recipes, read_recipe
 from pmtrans.config.sections import BackboneConfig, Config, DataConfig, SelectionConfig, TrainConfig
 
 __all__ = [
+    "LOCATIONS",
     "BackboneConfig",
     "Config",
     "DataConfig",
@@ -13,4 +14,5 @@ __all__ = [
     "packaged_recipes",
     "read_recipe",
     "settings_from_flags",
+    "with_absolute_paths",
 ]

@@ -6,6 +6,7 @@ full key; for an unknown key it suggests the nearest known one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pmtrans.config.recipes import read_recipe
+from pmtrans.config.sections import Config
 from pmtrans.errors import ConfigError, nearest, one_line
 from pmtrans.texts import TextError, parse_yaml
 
@@ -86,6 +88,19 @@ def _keys(model: type[BaseModel], prefix: str) -> list[str]:
     return keys
 
 
+LOCATIONS = ("source", "target", "root", "source_root", "target_root", "classes")  # of the section data
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The same places from whatever working directory a run is resumed or looked at."""
+    data = {name: os.path.abspath(path) for name in (*LOCATIONS, "cache") if (path := getattr(config.data, name))}
+    weights = config.backbone.weights
+    changes: dict[str, Any] = {"data": config.data.model_copy(update=data)}
+    if os.path.isfile(weights):
+        changes["backbone"] = config.backbone.model_copy(update={"weights": os.path.abspath(weights)})
+    return config.model_copy(update=changes)
+
+
 FLAGS = {
     "source": "data.source",
     "target": "data.target",
@@ -96,6 +111,7 @@ FLAGS = {
     "method": "method.name",
     "seed": "seed",
     "baseline": "train.baseline",
+    "device": "train.device",
 }
 
 

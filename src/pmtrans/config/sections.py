@@ -89,6 +89,9 @@ class TrainConfig(SettingsSection):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="number format; auto: bf16 on GPUs that have it"
     )
+    device: str | None = Field(
+        None, description="cpu, cuda, cuda:1 or mps, for a run in one process; null: a CUDA GPU where there is one"
+    )
     evaluate_every: int | None = Field(None, ge=1, description="steps between evaluations; null: an epoch")
     keep_checkpoints: int = Field(2, ge=1, description="latest checkpoints kept")
     log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")

@@ -59,7 +59,7 @@ class ImageCache:
         pixels = _read(entry, state)
         if pixels is not None:
             return Image.frombytes("RGB", (side, side), pixels)
-        image: Image.Image = resize(preprocessing)(load_image(path, at_least=side))
+        image: Image.Image = resize(preprocessing)(load_image(path))
         if not self._write_error.value:
             try:
                 self._write(entry, state, image.tobytes())
@@ -115,15 +115,19 @@ def open_cache(folder: str | None, warn: Callable[[str], None]) -> ImageCache | 
 
 
 def read_image(path: str, preprocessing: Preprocessing, cache: ImageCache | None) -> Image.Image:
-    """Input for the transforms. They start with the resize, which leaves a cached image unchanged."""
+    """Input for the transforms. They start with the resize, which leaves a cached image unchanged.
+
+    Decoded at full size: a JPEG decoder's own reduction gives other pixels than the resize of timm, of an exported
+    graph and of the server, and now and then another class.
+    """
     if cache is None:
-        return load_image(path, at_least=preprocessing.resize_to)
+        return load_image(path)
     return cache.load(path, preprocessing)
 
 
 def _key(path: str, side: int, interpolation: str) -> bytes:
     """Hash of the path and of all that affects the pixels; Pillow versions may decode differently."""
-    settings = f"{side} {interpolation} {PIL.__version__}".encode()
+    settings = f"{side} {interpolation} {PIL.__version__} full".encode()
     return hashlib.blake2b(os.fsencode(os.path.abspath(path)) + b"\0" + settings, digest_size=16).digest()
 
 

@@ -33,7 +33,8 @@ def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
     source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
-    target = read_target(settings.target, source.classes, root=settings.target_root or settings.root, **columns)
+    root = settings.target_root or settings.root
+    target = read_target(settings.target, source.classes, root=root, trained_on=True, **columns)
     if decode:
         source, target = _handle_unreadable(source, target, settings.on_bad_image, reporter)
     if len(target.domain) < 2:

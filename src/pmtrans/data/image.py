@@ -63,9 +63,10 @@ def is_image_name(name: str) -> bool:
 def load_image(path: str, at_least: int | None = None) -> Image.Image:
     """The image at ``path``, upright and in RGB.
 
-    ``at_least`` is the shorter side the caller needs: a JPEG may then be decoded at 1/2, 1/4 or 1/8 of its
-    size, never below ``at_least``, at a fraction of the cost. Raises ``UnreadableImage`` for what is wrong with the
-    file, ``UnavailableImage`` for what is wrong with the machine; both are a ``DataError``.
+    ``at_least`` is the shorter side that a thumbnail needs: a JPEG may then be decoded at 1/2, 1/4 or 1/8 of its
+    size, never below ``at_least``, at a fraction of the cost. Not for a model, as the pixels differ. Raises
+    ``UnreadableImage`` for what is wrong with the file, ``UnavailableImage`` for what is wrong with the machine; both
+    are a ``DataError``.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a named pipe would block

@@ -1,4 +1,4 @@
-"""Accuracy, overall and per class (VisDA reports the mean over classes)."""
+"""Accuracy and F1, overall and per class (VisDA reports the mean over classes)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,33 @@ class Accuracy:
         """Rows: true class, columns: predicted. Made when it is asked for: of 30,000 classes it takes 7 GB."""
         count = len(self.per_class)
         return torch.bincount(self.pairs_M, minlength=count * count).view(count, count)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Images of each class."""
+        return dict(zip(self.per_class, self.confusion_KK.sum(1).tolist(), strict=True))
+
+    @property
+    def f1(self) -> dict[str, float | None]:
+        """2 TP / (2 TP + FP + FN) of each class; None where it neither occurs nor is predicted."""
+        true, predicted = self.confusion_KK.sum(1).tolist(), self.confusion_KK.sum(0).tolist()
+        hits = self.confusion_KK.diagonal().tolist()
+        totals = [one + other for one, other in zip(true, predicted, strict=True)]  # 2 TP + FP + FN
+        values = [2 * hit / total if total else None for hit, total in zip(hits, totals, strict=True)]
+        return dict(zip(self.per_class, values, strict=True))
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean over the classes that occur or are predicted."""
+        present = [value for value in self.f1.values() if value is not None]
+        return sum(present) / len(present)
+
+    def confusions(self, most: int) -> list[tuple[str, str, int]]:
+        """(true class, predicted class, images) of the most frequent errors, in order."""
+        names = list(self.per_class)
+        wrong = self.confusion_KK - self.confusion_KK.diagonal().diag()
+        found = [(names[i], names[j], int(wrong[i, j])) for i, j in wrong.nonzero().tolist()]
+        return sorted(found, key=lambda error: (-error[2], error[0], error[1]))[:most]
 
 
 def measure_accuracy(predicted_M: Tensor, labels_M: Tensor, classes: Sequence[str]) -> Accuracy:

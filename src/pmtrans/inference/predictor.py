@@ -12,8 +12,9 @@ from torch import Tensor
 
 from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
-from pmtrans.errors import ModelError, RunError, one_line
+from pmtrans.errors import RunError, one_line
 from pmtrans.inference.prediction import Prediction, predictions, with_unreadable
+from pmtrans.machine import choose_device
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_folder import TrainedModel, load_model
 
@@ -25,7 +26,7 @@ class Predictor:
 
     def __init__(self, trained: TrainedModel, device: str | torch.device | None = None) -> None:
         self.trained = trained
-        self.device = _device(device)
+        self.device = choose_device(device)
         self.model = trained.model.to(self.device).eval()
         self.transform = evaluation_transform(trained.preprocessing)
 
@@ -84,16 +85,6 @@ class Predictor:
         logits = head(encoding.features_BF)
         scores_BN = backbone.attention_scores(encoding, head, logits.argmax(1))
         return logits, scores_BN.unflatten(1, tuple(backbone.grid))
-
-
-def _device(name: str | torch.device | None) -> torch.device:
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        reason = one_line(str(error).splitlines()[0] if str(error) else type(error).__name__, 150)
-        raise ModelError(f"Device {one_line(name)!r} cannot be used here: {reason}") from None
 
 
 def load(path: str | PathLike[str], device: str | torch.device | None = None) -> Predictor:

@@ -1,0 +1,20 @@
+"""The report of a run. The room has the name of a verb, so it is callable: ``pmtrans.report("runs/phone")``."""
+
+from __future__ import annotations
+
+import sys
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+
+
+class _Verb(ModuleType):
+    """What ``pmtrans.report`` is once anything of this room is imported, which replaces the function of that name."""
+
+    def __call__(self, run: str | PathLike[str], out: str | PathLike[str] | None = None) -> Path:
+        from pmtrans.report.page import write_report
+
+        return write_report(Path(run), None if out is None else Path(out))
+
+
+sys.modules[__name__].__class__ = _Verb

@@ -32,14 +32,17 @@ CURVES = {
 _DOMAINS = ("data.source", "data.target")  # the table shows their last path component
 
 
-def write_comparison(runs: Sequence[Path], out: Path | None = None) -> Path:
-    """Compare runs, finished or not; written next to the first run unless ``out`` is given."""
+def write_comparison(runs: Sequence[Path], out: Path | None = None, first: Sequence[Section] = ()) -> Path:
+    """Compare runs, finished or not; written next to the first run unless ``out`` is given.
+
+    ``first``: sections that stand before the comparison.
+    """
     if len({run.resolve() for run in runs}) < len(runs):
         raise RunError("A run is named twice: give each run once.")
     materials = [read_material(run) for run in runs]
     names = _names(runs)
     with report_style():
-        sections = [_table(names, materials), _curves(names, materials), _settings(names, materials)]
+        sections = [*first, _table(names, materials), _curves(names, materials), _settings(names, materials)]
         text = render_page(
             f"{len(runs)} runs compared", [section for section in sections if section], " · ".join(map(one_line, names))
         )

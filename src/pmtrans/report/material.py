@@ -14,6 +14,7 @@ from pmtrans.data.domains import Data, read_data
 from pmtrans.data.reading.classes import read_classes
 from pmtrans.data.sampling import count_steps
 from pmtrans.errors import RunError, UserError, one_line
+from pmtrans.files import is_missing
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
@@ -91,7 +92,7 @@ class Material:
 def read_material(folder: Path) -> Material:
     """Read a run folder, finished or not; raises only if it is not a run folder."""
     run = RunFolder(folder)
-    if not run.config.is_file():
+    if is_missing(run.config):
         raise RunError(f"{one_line(folder)!r} is not a run folder: config.yaml is missing.")
     config = load_config(run.config)
     warnings: list[str] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 
+from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
 from pmtrans.pages.document import environment, render_document
 from pmtrans.report.drawing import inline_svg, report_style
@@ -18,7 +19,9 @@ from pmtrans.report.sections import SECTIONS
 
 def write_report(run: Path, out: Path | None = None, figures: bool = True) -> Path:
     """The report of one run, finished or not; with ``figures``, each of them as PNG and SVG in ``run/figures`` too."""
-    material = read_material(run)
+    material, path = read_material(run), out or run / "report.html"
+    if material.data is None:
+        _refuse_to_lose_images(path, material.warnings)
     text, charts = render_report(material)
     try:
         for chart in charts if figures else ():
@@ -26,9 +29,17 @@ def write_report(run: Path, out: Path | None = None, figures: bool = True) -> Pa
     except OSError:
         if out is None:  # with --out elsewhere, a run that cannot be written gets a page and no files
             raise
-    path = out or run / "report.html"
     write_text(path, text)
     return path
+
+
+def _refuse_to_lose_images(page: Path, warnings: Sequence[str]) -> None:
+    """A page with images is not replaced by one without: the images may just be out of reach from here."""
+    if page.is_file() and "data:image/" in page.read_text(encoding="utf-8", errors="replace"):
+        raise RunError(
+            f"{one_line(page)!r} shows images, which a new page could not: {warnings[-1]} "
+            "Bring them back, or write the new page elsewhere with --out."
+        )
 
 
 def render_report(material: Material) -> tuple[str, list[Chart]]:

@@ -75,6 +75,6 @@ def mixed_figure(
 
 def denormalised_image(path: str, preprocessing: Preprocessing) -> NDArray[np.floating]:
     """An image after the evaluation transform, mapped back to [0, 1]."""
-    tensor = evaluation_transform(preprocessing)(load_image(path, at_least=preprocessing.resize_to))
+    tensor = evaluation_transform(preprocessing)(load_image(path))
     mean, std = (torch.tensor(values)[:, None, None] for values in (preprocessing.mean, preprocessing.std))
     return (tensor * std + mean).clamp(0, 1).permute(1, 2, 0).numpy()

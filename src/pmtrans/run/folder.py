@@ -95,6 +95,18 @@ class RunFolder:
         """``config.yaml`` is written last: where it is, the start was complete."""
         return self.config.is_file() and (self.data.is_file() or was_locked(self.path))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step of training was taken here; the probe and adopted stages are quick to do again."""
+        own = [stage for stage in self.stages[1:] if not stage.origin.is_file()]
+        marks = [mark for stage in own for mark in (stage.finished, stage.metrics)]
+        checkpoints = [entry for stage in own if stage.checkpoints.is_dir() for entry in stage.checkpoints.iterdir()]
+        return bool(checkpoints) or any(mark.is_file() and mark.stat().st_size for mark in marks)
+
+    def forget_start(self) -> None:
+        """Remove what a start that failed before its first step left; what else is in the folder stays."""
+        _remove([self.config, self.data, *(stage.path for stage in self.stages[:-1])])
+
 
 _NOT_OURS = {"data", "figures"}  # images of the demo, and what a report drew: nothing is resumed from them
 _STARTED = {LOCK, "data.json", "data"}  # what an interrupted start leaves (``data``: the demo's digits)
@@ -103,7 +115,7 @@ _STARTED = {LOCK, "data.json", "data"}  # what an interrupted start leaves (``da
 @contextmanager
 def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
     """The folder for this process alone, made if needed, emptied if asked, cleaned up after a kill."""
-    _refuse_in_use(folder)
+    refuse_occupied(folder)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -133,7 +145,8 @@ def refuse_foreign_parts(folder: RunFolder) -> None:
                 refuse_foreign(entry)
 
 
-def _refuse_in_use(folder: RunFolder) -> None:
+def refuse_occupied(folder: RunFolder) -> None:
+    """Refuse a place that is no folder, or a folder in which somebody else's files are."""
     path = folder.path
     if path.exists() and not path.is_dir():
         raise RunError(f"--out {one_line(path)!r} is a file, not a folder.")

@@ -7,6 +7,7 @@ through ``pmtrans.load`` only.
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from pmtrans.backbones.head import HeadKind
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError, one_line
-from pmtrans.files import new_folder, write_json, write_text
+from pmtrans.files import is_missing, new_folder, write_json, write_text
 from pmtrans.model import Model
 from pmtrans.run.model_card import ModelCard, render_card
 from pmtrans.selection.calibration import read_temperature
@@ -68,9 +69,8 @@ def load_model(folder: Path) -> TrainedModel:
         _refuse_more_than_an_architecture(backbone, preprocessing, classes)
         state = safetensors.torch.load_file(folder / "model.safetensors")
         _refuse_not_finite(state)
-    except FileNotFoundError as error:
-        missing = Path(str(error.filename or "model.safetensors")).name
-        raise ModelError(f"{shown!r} is neither a run folder nor a model folder: {missing} is missing.") from None
+    except (FileNotFoundError, PermissionError):  # safetensors has the first for both
+        raise ModelError(_not_opened(folder)) from None
     except KeyError as error:
         raise ModelError(f"{shown!r} was not written by pmtrans: config.json has no {error}.") from None
     except (TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
@@ -105,6 +105,15 @@ def _refuse_not_finite(state: dict[str, Tensor]) -> None:
     for name, value in state.items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise ValueError(f"model.safetensors: {one_line(name, 60)} holds values that are not finite")
+
+
+def _not_opened(folder: Path) -> str:
+    files = [folder / "config.json", folder / "model.safetensors"]
+    missing = [file.name for file in files if is_missing(file)]
+    if missing:
+        return f"{one_line(folder)!r} is neither a run folder nor a model folder: {missing[0]} is missing."
+    locked = next((file.name for file in files if not os.access(file, os.R_OK)), files[1].name)
+    return f"{one_line(folder)!r}: {locked} is not readable for this user: its owner can allow it (chmod a+r)."
 
 
 def _tensors(model: Model) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import yaml
 
-from pmtrans.config import Config
+from pmtrans.config import LOCATIONS, Config
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_json, write_text
@@ -25,10 +25,12 @@ MAY_CHANGE = (
     "data.workers",
     "data.cache",
     "train.checkpoint_activations",
+    "train.device",
     "train.keep_checkpoints",
     "train.loggers",
     "train.sharding",
 )
+_WEIGHTS = "backbone.weights"
 _MEASURED = 2000  # images of a domain whose sizes are compared: seconds, even on a slow network disk
 
 
@@ -39,7 +41,10 @@ def describe_run(folder: RunFolder, config: Config, data: dict[str, Any]) -> Non
 
 
 def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) -> None:
-    """Refuse a configuration or data that differ from the run's, and show the difference."""
+    """Refuse a configuration or data that differ from the run's, and show the difference.
+
+    Where the data are may change: what they are is compared.
+    """
     shown = one_line(folder.path)
     try:
         old = flatten(read_yaml(folder.config))
@@ -50,7 +55,10 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
             f"Run folder {shown!r} has a config.yaml or data.json that cannot be read: --overwrite it."
         ) from None
     new = flatten(yaml.safe_load(config.to_yaml()))
-    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and key not in MAY_CHANGE]
+    ignored = (*MAY_CHANGE, *(f"data.{name}" for name in LOCATIONS))
+    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and key not in ignored]
+    if old.get(_WEIGHTS) and os.path.abspath(old[_WEIGHTS]) == new[_WEIGHTS]:  # a run from before paths were absolute
+        changed = [key for key in changed if key != _WEIGHTS]
     if changed:
         pairs = "; ".join(f"{key}: {one_line(old.get(key), 60)} -> {one_line(new.get(key), 60)}" for key in changed[:5])
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
@@ -65,6 +73,15 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
                 f"The {name} has changed since run {shown!r} began ({'; '.join(differs)}): "
                 "put it back, choose another --out, or --overwrite it."
             )
+
+
+def follow_data(folder: RunFolder, config: Config) -> None:
+    """Write down where the data of a run are now."""
+    tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    now = {name: getattr(config.data, name) for name in LOCATIONS}
+    if any(tree["data"].get(name) != place for name, place in now.items()):
+        tree["data"] |= now
+        write_text(folder.config, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def fingerprint(source: LabelledDomain, target: Domain) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The forward pass through ``torch.compile``, and one line where that cannot be ha
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,17 +23,37 @@ from torch.distributed.tensor import DTensor
 from pmtrans.backbones.backbone import backbones_in
 from pmtrans.backbones.blocks import transformer_blocks
 from pmtrans.errors import ConfigError, ModelError, TrainingError, one_line
+from pmtrans.machine import choose_device
 from pmtrans.methods.method import Method
 
+_DEVICE = "ACCELERATE_TORCH_DEVICE"
 LOW_PRECISIONS = {"bf16": torch.bfloat16}  # fp16 would need a loss scaler, and its state in every checkpoint
 
 
-def create_accelerator(wanted_precision: str) -> Accelerator:
+def create_accelerator(wanted_precision: str, wanted_device: str | None = None) -> Accelerator:
     """Buffers are the same in all processes by themselves; a phase of a method may leave parameters unused."""
     ddp = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
-    on_cpu = not torch.cuda.is_available()
-    AcceleratorState._reset_state()  # a notebook may train twice, with another precision
-    return Accelerator(mixed_precision=precision(wanted_precision), cpu=on_cpu, kwargs_handlers=[ddp])
+    device = choose_device(wanted_device)
+    if wanted_device is not None and dist.is_initialized():
+        raise ConfigError("train.device is for one process: of several each takes its own GPU.")
+    AcceleratorState._reset_state(not dist.is_initialized())  # a notebook may train twice, and otherwise
+    kwargs: dict[str, Any] = {"mixed_precision": precision(wanted_precision, device), "kwargs_handlers": [ddp]}
+    with _named_to_accelerate(wanted_device):
+        return Accelerator(cpu=device.type == "cpu", **kwargs)
+
+
+@contextmanager
+def _named_to_accelerate(device: str | None) -> Iterator[None]:
+    """accelerate takes a device of one process by this variable only."""
+    before = os.environ.get(_DEVICE)
+    if device is not None and torch.device(device).type != "cpu":
+        os.environ[_DEVICE] = device
+    try:
+        yield
+    finally:
+        os.environ.pop(_DEVICE, None)
+        if before is not None:
+            os.environ[_DEVICE] = before
 
 
 def prepare(accelerator: Accelerator, method: Method, sharded: bool = False) -> Any:
@@ -50,10 +71,10 @@ def prepare(accelerator: Accelerator, method: Method, sharded: bool = False) -> 
         return accelerator.prepare(method)
 
 
-def precision(wanted: str) -> str:
+def precision(wanted: str, device: torch.device) -> str:
     """accelerate's name; ``auto``: bf16 on a GPU that has it, float32 elsewhere (bf16 is emulated on most CPUs)."""
     if wanted == "auto":
-        return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
+        return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "no"
     return "no" if wanted == "fp32" else wanted
 
 

@@ -41,7 +41,8 @@ def adopt_stages(
             for file in (*of_one_target, old.metrics):
                 if file.is_file():
                     shutil.copyfile(file, temporary / file.name)
-            shutil.copytree(old.model, temporary / old.model.name)
+            trained = old.adapted if old.adapted.is_dir() else old.model  # a source-only run may ship its probe
+            shutil.copytree(trained, temporary / old.model.name)
             write_json(temporary / new.origin.name, {"run": donor.resolve().name, "same_target": same_target})
 
 

@@ -156,7 +156,7 @@ def explained_memory(config: Config, folder: RunFolder | None = None) -> Iterato
 def tried(config: Config) -> str:
     """The settings that memory depends on."""
     train, data = config.train, config.data
-    where = "cuda" if torch.cuda.is_available() else "cpu"
+    where = train.device or ("cuda" if torch.cuda.is_available() else "cpu")
     return (
         f"train.batch_size={train.batch_size} (pairs), data.image_size={data.image_size}, "
         f"backbone.name={one_line(config.backbone.name, 80)} on {where}"

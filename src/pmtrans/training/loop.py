@@ -110,7 +110,9 @@ class Loop:
                     records.step(self.step, {**epoch, **values, "seconds": round(self.seconds, 3), **speed})
 
                 # evaluate and save
-                if self.step % (train.evaluate_every or self.epoch) == 0 or self.step == self.steps:
+                ends_early = self.step < self.steps and self.reporter.has_had_enough()
+                is_due = self.step % (train.evaluate_every or self.epoch) == 0
+                if is_due or ends_early or self.step == self.steps:
                     with self.feed.paused():
                         self._evaluate(records, observers)
                         records.save(self)
@@ -120,6 +122,8 @@ class Loop:
                 if self._asked_to_stop():
                     records.save(self, wait=True)
                     self.stop.check()
+                if ends_early:
+                    break
         except VanishedImage:  # between two steps: what was done is whole
             records.save(self, wait=True)
             raise

@@ -17,7 +17,7 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.files import new_folder, write_text
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.provenance import describe_run, refuse_differences
+from pmtrans.run.provenance import describe_run, follow_data, refuse_differences
 from pmtrans.texts import read_text
 from pmtrans.training.checkpoint import BrokenCheckpoint, Snapshot, checkpoints, load_snapshot
 
@@ -34,7 +34,9 @@ def open_run(folder: RunFolder, config: Config, data: dict[str, Any], resume: st
     """Decide, and stage what to resume from; the folder must be claimed."""
     shown = one_line(folder.path)
     run, checkpoint = (folder, None) if resume in ("auto", "never") else _locate(Path(resume))
-    if resume == "never" and folder.is_run:
+    if folder.is_run and _same(run, folder) and not folder.has_begun and _differs(folder, config, data):
+        folder.forget_start()  # it failed before its first step: this is the corrected command
+    if resume == "never" and folder.is_run and folder.has_begun:
         raise RunError(f"Run folder {shown!r} holds a run: resume it with --resume auto, or --overwrite it.")
     if run.is_run:
         refuse_differences(run, config, data)
@@ -49,6 +51,7 @@ def open_run(folder: RunFolder, config: Config, data: dict[str, Any], resume: st
     if not folder.is_run:
         describe_run(folder, config, data)
         return Opened.NEW
+    follow_data(folder, config)
     if folder.summary.is_file():
         return Opened.FINISHED
     if checkpoint is not None:
@@ -57,6 +60,14 @@ def open_run(folder: RunFolder, config: Config, data: dict[str, Any], resume: st
             if later.name > checkpoint.name:
                 shutil.rmtree(later)
     return Opened.UNFINISHED
+
+
+def _differs(folder: RunFolder, config: Config, data: dict[str, Any]) -> bool:
+    try:
+        refuse_differences(folder, config, data)
+    except RunError:
+        return True
+    return False
 
 
 def last_snapshot(folder: Path, reporter: Reporter) -> Snapshot | None:

@@ -12,7 +12,7 @@ from pmtrans.methods import METHODS
 from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import MANY_CLASSES, Evidence, even_sample
-from pmtrans.selection.judge import Judge, evidence_of
+from pmtrans.selection.judge import Judge, Judged, evidence_of
 from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import Weights, build
 from pmtrans.training.checkpoint import Snapshot
@@ -45,11 +45,11 @@ def train_stage(
         return evaluate_adopted(title, config, folder, session)
 
     # model, method, and the checkpoint to resume from
-    accelerator = create_accelerator(config.train.precision)
+    accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
     passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes)
-    snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot)
+    snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot, Judged)
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
     )
@@ -59,6 +59,8 @@ def train_stage(
     # train, judged by the main process
     judge = _judge(loop, session, baseline) if processes.is_main and len(session.data.holdout) else None
     loop.fit(_observers(loop, session, judge) if processes.is_main else ())
+    if loop.step < loop.steps:
+        reporter.note(f"{title} ends at step {loop.step} of {loop.steps}: the time is over.")
     final = loop.evaluation()  # in all processes, each has a part; made already unless a run was interrupted here
     if not processes.is_main:
         return None
@@ -66,7 +68,7 @@ def train_stage(
     # the model that the judge chose; a baseline is what it is at its end
     trained = replace(trained, model=loop.whole.evaluated)
     count = len(loop.evaluations)
-    step, explanation, evidence = loop.steps, f"Evaluation {count} of {count}: the last step.", None
+    step, explanation, evidence = loop.step, f"Evaluation {count} of {count}: the last step.", None
     if judge is not None and config.method["name"] != "source_only":
         step, explanation, weights, evidence = judge.select()
         _put(weights, trained.model, step)

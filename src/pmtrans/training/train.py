@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pmtrans.config import Config
+from pmtrans.config import Config, with_absolute_paths
 from pmtrans.data.cache import open_cache
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.domains import Data, read_data
 from pmtrans.data.reading.read import Target
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
+from pmtrans.machine import choose_device
 from pmtrans.methods import METHODS
 from pmtrans.processes.group import Processes, joined
 from pmtrans.progress import Reporter
@@ -45,8 +47,33 @@ def train(
 
     ``start_from``: a run whose finished probe and source stage are taken over instead of done again.
     """
+    with _opened(config, out, reporter, overwrite, resume, start_from) as (config, folder, session, state):
+        if state is Opened.FINISHED:
+            session.reporter.note(f"Run {one_line(out)} is finished already.")
+            return session.processes.on_main(lambda: read_summary(folder.summary), Summary)
+        return _run_stages(config, folder, session)
+
+
+def train_probe(config: Config, out: Path, reporter: Reporter) -> Finished | None:
+    """The data checked and the first stage alone; ``train`` with the same configuration does the others."""
+    with _opened(config, out, reporter) as (config, folder, session, _):
+        return probe_stage(config, folder.probe, session)
+
+
+@contextmanager
+def _opened(
+    config: Config,
+    out: Path,
+    reporter: Reporter,
+    overwrite: bool = False,
+    resume: str = "auto",
+    start_from: Path | None = None,
+) -> Iterator[tuple[Config, RunFolder, Session, Opened]]:
+    """The data read, the folder claimed, signals listened to, and faults explained while the block runs."""
+    config = with_absolute_paths(config)
     refuse_missing(config.train.loggers)
     _refuse_random_head(config)
+    choose_device(config.train.device)  # one that cannot be used is told before anything is read
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
@@ -61,10 +88,8 @@ def train(
                 held.enter_context(claim(folder, overwrite))
                 return _open(folder, config, data, resume, start_from)
 
-            if processes.on_main(open_folder, Opened) is Opened.FINISHED:
-                reporter.note(f"Run {one_line(out)} is finished already.")
-                return processes.on_main(lambda: read_summary(folder.summary), Summary)
-            return _run_stages(config, folder, Session(data, reporter, stop, processes))
+            state = processes.on_main(open_folder, Opened)
+            yield config, folder, Session(data, reporter, stop, processes), state
 
 
 def _read(config: Config, reporter: Reporter, processes: Processes) -> Data:
@@ -95,6 +120,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     # source: fine-tuning from the probe's head, to its end
     source_only = None
     if has_source_stage(config):
+        session.reporter.expect(3 if _is_continued(config) else 2)
         source_only = _source_stages(config, folder, session)
 
     # adaptation: the method, from the end of the source stage or from an earlier one
@@ -103,6 +129,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     reference = session.processes.together(lambda: choose_reference(probe, source_only))  # in the main process
     weights = session.weights_of(first) if first is not None else None
     evidence = reference.evidence if reference else None
+    session.reporter.expect(1)
     adapted = train_stage(name, config, folder, session, weights, evidence)
 
     # conclusion: what the run says of itself, and which model it ships
@@ -122,10 +149,16 @@ def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finis
     config = config.model_copy(update={"method": source_only_switches(config)})
     weights = session.weights_of(folder.probe) if config.train.start != "pretrained" else None
     source_only = train_stage("source only", config, folder.baseline, session, weights)
-    if config.train.baseline_steps == "continued" and config.train.start == "source":
+    if _is_continued(config):
+        session.reporter.expect(2)
         weights = session.weights_of(folder.baseline)
         source_only = train_stage("source only, continued", config, folder.continued, session, weights)
     return source_only
+
+
+def _is_continued(config: Config) -> bool:
+    """Whether source-only gets as many further steps as the method, for a table."""
+    return config.train.baseline_steps == "continued" and config.train.start == "source"
 
 
 def _refuse_random_head(config: Config) -> None:

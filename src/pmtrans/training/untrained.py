@@ -31,7 +31,7 @@ def evaluate_adopted(title: str, config: Config, folder: RunFolder, session: Ses
 
 def open_model(config: Config, session: Session, start: Weights | None) -> tuple[TrainedModel, Task, Passes]:
     """A model, and the passes over the data under it."""
-    processes, accelerator = session.processes, create_accelerator(config.train.precision)
+    processes, accelerator = session.processes, create_accelerator(config.train.precision, config.train.device)
     trained = processes.together(lambda: build_model(config, session.data, start))
     task = build_task(config, session.data, trained.preprocessing, session.reporter)
     trained.model.to(accelerator.device)

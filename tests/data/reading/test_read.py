@@ -170,6 +170,14 @@ def test_classes_that_one_domain_lacks_are_warnings(tmp_path: Path) -> None:
     assert "1 images without a label" in unlabelled
 
 
+def test_images_that_are_only_evaluated_are_not_said_to_be_trained_on_and_a_slip_is_noticed(tmp_path: Path) -> None:
+    folder = make(tmp_path / "t", "lmap/a.jpg", "sofa/b.jpg", "mug/c.jpg", "lamp/d.jpg", "bike/e.jpg")
+    unknown, slip = read_target(folder, CLASSES, trained_on=False).warnings
+    assert unknown.endswith("2 images of 2 classes unknown to the source (lmap, sofa): left out of evaluation")
+    assert slip == "is it a misspelt class? 'lmap' for 'lamp'"
+    assert "used for training" in read_target(folder, CLASSES).warnings[0]
+
+
 def test_ids_against_names_are_refused_with_the_difference_unless_a_file_resolves_it(tmp_path: Path) -> None:
     make(tmp_path, "flat/a.jpg", "flat/b.jpg")
     (tmp_path / "list.txt").write_text("flat/a.jpg 2\nflat/b.jpg 0\n")

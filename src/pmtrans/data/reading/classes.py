@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections import Counter, defaultdict
@@ -151,6 +152,12 @@ def describe_mismatch(found: Iterable[str], source_classes: Sequence[str]) -> st
     if are_ids(names) != are_ids(source_classes):
         hint = "; one has ids, the other names: give a classes file that maps ids to names"
     return f"it has {abbreviate(names)}, the source has {abbreviate(source_classes)}{hint}"
+
+
+def resembling(found: Iterable[str], known: Sequence[str]) -> list[str]:
+    """For a message: names that differ from a known one by a slip of a finger, with what was probably meant."""
+    pairs = ((name, difflib.get_close_matches(name, known, n=1, cutoff=0.75)) for name in sort_classes(found))
+    return [f"{one_line(name, 60)!r} for {one_line(meant[0], 60)!r}" for name, meant in pairs if meant]
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:

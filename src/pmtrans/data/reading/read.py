@@ -24,6 +24,7 @@ from pmtrans.data.reading.classes import (
     read_classes,
     refuse_labels,
     refuse_unlabelled_folders,
+    resembling,
     sort_classes,
 )
 from pmtrans.data.reading.layouts import Request, known_suffixes, layout_of, located_rows
@@ -84,10 +85,12 @@ def read_target(
     classes: str | Path | Sequence[str] | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
+    trained_on: bool = True,
 ) -> Target:
     """Read a target and, if it has labels, match them with the source's classes by name.
 
-    ``classes`` names the target's own ids. Images of classes that the source does not have are in ``domain`` but not in
+    ``trained_on``: whether these images will be trained on, or are only evaluated; for the warnings. ``classes``
+    names the target's own ids. Images of classes that the source does not have are in ``domain`` but not in
     ``labelled``.
     """
     listing = _read(spec, root, path_column, label_column, labels_required=False)
@@ -124,22 +127,27 @@ def read_target(
     labelled = LabelledDomain(Domain(listing.origin, known_paths), labels, tuple(source_classes))
     names = (named[row.label] for row in listing.rows if row.label is not None)
     unknown = Counter(name for name in names if name in match.unknown)
-    warnings = _warnings(listing, unknown, match, source_classes)
+    warnings = _warnings(listing, unknown, match, source_classes, trained_on)
     return Target(domain, labelled, warnings, tuple(sorted(unknown.items())))
 
 
-def _warnings(listing: Listing, unknown: Counter[str], match: Match, source_classes: Sequence[str]) -> tuple[str, ...]:
+def _warnings(
+    listing: Listing, unknown: Counter[str], match: Match, source_classes: Sequence[str], trained_on: bool
+) -> tuple[str, ...]:
     warnings = []
+    present = set(match.index.values())
+    missing = [name for number, name in enumerate(source_classes) if number not in present]
     if match.inexact:
         pairs = abbreviate(f"{found!r} is {known!r}" for found, known in match.inexact.items())
         warnings.append(f"target classes matched ignoring case and separators: {pairs}")
     if unknown:
+        use = "used for training, left out of evaluation" if trained_on else "left out of evaluation"
         warnings.append(
             f"target has {unknown.total()} images of {len(unknown)} classes unknown to the source "
-            f"({abbreviate(sort_classes(unknown))}): used for training, left out of evaluation"
+            f"({abbreviate(sort_classes(unknown))}): {use}"
         )
-    present = set(match.index.values())
-    missing = [name for number, name in enumerate(source_classes) if number not in present]
+        if misspelt := resembling(unknown, source_classes):
+            warnings.append(f"is it a misspelt class? {abbreviate(misspelt)}")
     if missing:
         warnings.append(f"target has no images of {len(missing)} source classes: {abbreviate(missing)}")
     unlabelled = sum(row.label is None for row in listing.rows)

@@ -18,19 +18,16 @@ from pmtrans.texts import TextError, read_yaml
 COUNT = 16
 
 
-def images_for_parity(run: Path, given: str | None, at_least: int) -> tuple[list[Image.Image], str]:
-    """Up to 16 readable images, evenly spaced over those found, and where they are from.
-
-    Large JPEGs are decoded at a reduced size, but with sides of ``at_least`` pixels.
-    """
+def images_for_parity(run: Path, given: str | None) -> tuple[list[Image.Image], str]:
+    """Up to 16 readable images, decoded as for prediction, evenly spaced over those found; and where they are from."""
     if given is not None:
-        found = _evenly_spaced(gather([given], io.BytesIO()), at_least)
+        found = _evenly_spaced(gather([given], io.BytesIO()))
         if not found:
             raise DataError(f"{given}: no image there can be read")
         return found, given
     for place in _data_of(run):
         try:
-            found = _evenly_spaced(gather([place], io.BytesIO()), at_least)
+            found = _evenly_spaced(gather([place], io.BytesIO()))
         except UserError:  # the data may have moved since training: export all the same
             continue
         if found:
@@ -38,12 +35,12 @@ def images_for_parity(run: Path, given: str | None, at_least: int) -> tuple[list
     return generated_images(), "generated patterns (give real ones with --images)"
 
 
-def _evenly_spaced(paths: Sequence[str], at_least: int) -> list[Image.Image]:
+def _evenly_spaced(paths: Sequence[str]) -> list[Image.Image]:
     step = max(1, len(paths) // COUNT)
     found: list[Image.Image] = []
     for index in range(0, len(paths), step):
         try:
-            found.append(load_image(paths[index], at_least=at_least))
+            found.append(load_image(paths[index]))
         except UnreadableImage:
             continue
         if len(found) == COUNT:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from PIL import Image
 
-from pmtrans.errors import ModelError, RunError, one_line
+from pmtrans.errors import ConfigError, ModelError, RunError, one_line
 from pmtrans.files import write_atomically
 from pmtrans.inference.export.onnx_file import OnnxModel, quantise_onnx, require_onnx, write_onnx
 from pmtrans.inference.export.parity import Parity, Runtime, measure_parity, require_parity
@@ -18,6 +18,23 @@ from pmtrans.run.model_folder import TrainedModel
 Format = Literal["onnx", "torch"]
 TOLERANCE = 1e-4  # largest difference of a probability in float32
 INT8_TOLERANCE = 0.25  # 8-bit weights change probabilities: this only detects a broken model
+
+ENDINGS: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}
+
+
+def choose_format(out: Path, wanted: Format | None, overwrite: bool = False) -> Format:
+    """The format that the ending of ``out`` means, or ``wanted`` where it means none; nothing is replaced unasked."""
+    meant, shown = ENDINGS.get(out.suffix.lower()), one_line(out)
+    if wanted is not None and meant not in (None, wanted):
+        raise ConfigError(f"--format {wanted} contradicts the ending of --out {shown!r}, which means {meant}.")
+    format = wanted or meant
+    if format is None:
+        raise ConfigError(f"--out {shown!r} ends neither in .onnx nor in .pt2: name one of them, or a --format.")
+    if out.is_dir():
+        raise RunError(f"{shown!r} is a folder: give --out a file.")
+    if out.exists() and not overwrite:
+        raise RunError(f"--out {shown!r} exists: choose another file, or replace it with --overwrite.")
+    return format
 
 
 def export_model(

@@ -31,7 +31,9 @@ def headline(material: Material) -> Section:
     if contradicts(summary.verdict, gain):
         advice = f"The target's labels say otherwise: trust them. {advice}"
     title = VERDICTS.get(summary.verdict or "", "Finished")
-    if material.method == "source_only":
+    if summary.method == "linear_probe":
+        title, trained = "A linear probe: nothing was trained", "probe"
+    elif material.method == "source_only":
         title = "Trained on the source only"
     values |= {
         "advice": advice,

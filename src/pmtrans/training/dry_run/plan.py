@@ -13,7 +13,7 @@ import torch
 
 from pmtrans.config import Config
 from pmtrans.data.domains import read_data
-from pmtrans.machine import used_memory
+from pmtrans.machine import choose_device, used_memory
 from pmtrans.progress import Reporter
 from pmtrans.training.dry_run.rehearsal import ROUNDS, Memory, Times, measure_memory, measure_times, rehearse
 from pmtrans.training.failures import advice, explained_memory
@@ -51,7 +51,7 @@ class Plan:
 def make_plan(config: Config, reporter: Reporter) -> Plan:
     """Read the data, build the model, take a few steps; nothing is written."""
     data = read_data(config, reporter, decode=False)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device(config.train.device)
     program = used_memory(device)
     with tempfile.TemporaryDirectory() as scratch, explained_memory(config):
         loop = rehearse(config, data, Path(scratch), reporter)
@@ -70,7 +70,7 @@ def make_plan(config: Config, reporter: Reporter) -> Plan:
             baseline = measure_times(loop, batches, rounds=1)
     every = config.train.evaluate_every or epoch
     return Plan(
-        device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         backbone=config.backbone.name,
         parameters=sum(numbers[0]),
         trainable=sum(numbers[1]),

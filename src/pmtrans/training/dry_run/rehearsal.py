@@ -108,7 +108,7 @@ class Rehearsal(Loop):
 
 
 def rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> Rehearsal:
-    accelerator = create_accelerator(config.train.precision)
+    accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, _ = build(config, data, reporter)
     passes = MadeUpPasses(method.evaluated, task, config.data.workers, accelerator, Processes())
     return Rehearsal("plan", method, task, config, scratch, accelerator, passes, Reporter(quiet=True), StopRequest())
@@ -172,10 +172,10 @@ def measure_times(loop: Rehearsal, batches: Iterator[list[Batch]], rounds: int) 
             start = time.monotonic()
             loop.step_at(step, next(batches))
             part.append(time.monotonic() - start)
-    return Times(tuple(statistics.median(part) for part in taken), *_pass_seconds(loop))
+    return Times(tuple(statistics.median(part) for part in taken), *pass_seconds(loop))
 
 
-def _pass_seconds(loop: Rehearsal) -> tuple[float, float]:
+def pass_seconds(loop: Rehearsal) -> tuple[float, float]:
     """(an evaluation, the probe) from a pass over a few images.
 
     An evaluation looks at target, held-out source and a sample of the rest, the probe at all of the source too.

@@ -1,0 +1,69 @@
+"""Wrong paths and names are told before torch is imported: in a moment, not after half a minute on a busy machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pmtrans.errors import ConfigError, DataError, ModelError, RunError, nearest, one_line
+
+_NO_METHODS = {"__init__", "method"}  # files of ``methods`` that are none, besides those that belong to another
+
+
+def require_settings(
+    recipe: Path | None, overrides: Iterable[str], flags: dict[str, Any], out: Path | None = None
+) -> None:
+    """Refuse settings that name a missing file, an unknown method, or an output folder that is somebody else's."""
+    from pmtrans.config import Config
+    from pmtrans.config.load import checked, load_tree
+    from pmtrans.run.folder import RunFolder, refuse_occupied
+
+    config = checked(Config, load_tree(recipe, overrides, flags))
+    require_method(str(config.method.get("name", "pmtrans")))
+    for name in ("source", "target", "root", "source_root", "target_root", "classes"):
+        place = getattr(config.data, name)
+        if place is not None:
+            require_data(f"--{name}" if name in ("source", "target", "root") else f"data.{name}", place)
+    weights = config.backbone.weights
+    if weights not in ("none", "timm") and not weights.startswith("hf-hub:") and not Path(weights).is_file():
+        raise ModelError(f"Weights file {one_line(weights)!r} does not exist.")
+    if out is not None:
+        refuse_occupied(RunFolder(out))
+
+
+def require_data(flag: str, path: str | Path) -> None:
+    if not Path(path).exists():
+        raise DataError(f"{flag} {one_line(path)}: there is no such folder or file")
+
+
+def require_method(name: str) -> None:
+    known = method_names()
+    if name not in known:
+        raise ConfigError(f"Unknown method {one_line(name)!r}.{nearest(name, known)} Known: {', '.join(known)}.")
+
+
+def method_names() -> list[str]:
+    """The names of the methods, which are those of their files: to read the folder is quicker than to import it."""
+    folder = Path(__file__).parents[1] / "methods"
+    names = {file.stem for file in folder.glob("*.py")} - _NO_METHODS
+    return sorted(name for name in names if not name.startswith("pmtrans_"))
+
+
+def require_model(run: Path) -> None:
+    """A run folder with a model, or a model folder."""
+    shown = one_line(run)
+    if (run / "model").is_dir() or (run / "config.json").exists():
+        return
+    if (run / "config.yaml").is_file():
+        raise RunError(f"Run {shown!r} has no model yet: let `pmtrans train` finish it.")
+    missing = "config.json is missing" if run.is_dir() else "there is no such folder"
+    raise ModelError(f"{shown!r} is neither a run folder nor a model folder: {missing}.")
+
+
+def require_run(run: Path) -> None:
+    """A run folder, finished or not."""
+    if run.is_dir() and not (run / "config.yaml").exists():
+        raise RunError(f"{one_line(run)!r} is not a run folder: config.yaml is missing.")
+    if not run.is_dir():
+        raise RunError(f"{one_line(run)!r} is not a run folder: there is no such folder.")

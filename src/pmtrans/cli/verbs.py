@@ -1,0 +1,43 @@
+"""What all verbs have in common: an option that is given twice is refused, as the last one would win silently.
+
+Settings (``section.key=value``) are no options: of them later ones win, so that a script can add to a common list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from pmtrans.errors import ConfigError
+
+
+class Verb(TyperCommand):
+    """A command whose single-valued options may be given once each."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:  # completion parses half a command line
+            _refuse_repeated(self.make_parser(ctx).parse_args(args=list(args))[2])
+        return super().parse_args(ctx, args)
+
+
+class Verbs(typer.Typer):
+    """A Typer application whose commands are verbs."""
+
+    def command(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
+        return super().command(*args, **{"cls": Verb, **options})
+
+
+def _refuse_repeated(given: Iterable[Any]) -> None:
+    """``given``: the parameters as often as they are on the command line."""
+    seen: set[str] = set()
+    for option in given:
+        only_on = getattr(option, "is_flag", False) and not option.secondary_opts  # --quiet --quiet: no contradiction
+        if option.param_type_name != "option" or option.multiple or option.count or only_on:
+            continue
+        if option.name in seen:
+            flags = "/".join((*option.opts[:1], *option.secondary_opts[:1]))
+            raise ConfigError(f"{flags} is given twice: it takes one value.")
+        seen.add(option.name)

@@ -1,0 +1,56 @@
+"""What a person sees in a pipe: a line a minute, with the time of day and the time that the run will still take."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pmtrans import progress
+from pmtrans.progress import Reporter
+
+
+class Time:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def strftime(self, form: str) -> str:
+        return "12:34:56"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def lines(reporter: Reporter, clock: Time, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    for step in range(1, 101):
+        clock.now += 10  # seconds a step
+        reporter.values(step, {"loss": 0.5, "images_per_second": 7.0})
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_line_a_minute_tells_the_time_left_over_all_trainings(
+    clock: Time, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reporter = Reporter()
+    reporter.expect(2)
+    reporter.start("source only", 0, 100)
+    first = lines(reporter, clock, capsys)
+    assert first[0] == "12:34:56  source only  step 1/100  loss 0.500  7 img/s  about 33 min left for the run"
+    steps = [int(re.findall(r"step (\d+)/", line)[0]) for line in first]
+    assert steps == [*range(1, 100, 6), 100]  # 6 steps a minute, and the last
+    assert first[-1].endswith("about 17 min left for the run")  # 100 steps of 10 s are to come
+
+    reporter.start("pmtrans", 40, 100)  # resumed
+    for step, said in ((41, "about 10 min left"), (100, "about 0 s left")):
+        clock.now = 5000.0 + 10 * (step - 40)
+        reporter._began = 5000.0
+        assert reporter.time_left(step) == said
