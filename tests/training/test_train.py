@@ -53,7 +53,7 @@ def test_a_run_leaves_everything_that_scripts_read(
     assert summary["adapted"] == pytest.approx(recount(adapted_model(out), two_domains[1])[0])
     assert summary["seconds"] > 0
     assert json.loads((out / "classes.json").read_text()) == ["ant", "bee", "cat"]
-    assert "preset: paper" in (out / "config.yaml").read_text()
+    assert "preset: best" in (out / "config.yaml").read_text()
     steps = [line for line in lines(out) if "event" not in line]
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
     game = steps[-1]
