@@ -1,9 +1,9 @@
 """Many small adaptations with known truth, for ``benchmarks/trust.py``.
 
-The backbone stays frozen: features of both domains are extracted once and cached. On them a linear probe, a source-only
-model (a residual adapter and a head, trained on the source) and an adapted model (the same, trained on by one of several
-losses) take a second together. What is known of each model is the evidence that a run would have; the target's labels
-stay beside it and are used to measure alone.
+The backbone stays frozen: features of both domains are extracted once and cached. On them a linear probe, a
+source-only model (a residual adapter and a head, trained on the source) and an adapted model (the same, trained further
+by one of several losses) take a second together. What is known of each model is the evidence that a run would have; the
+target's labels stay beside it.
 """
 
 from __future__ import annotations
@@ -254,7 +254,9 @@ def draw_target(draw: str, labels_M: Tensor, classes: int, seed: int) -> Tensor:
     return torch.from_numpy(places)
 
 
-def adapt(task: str, source: Features, target: Features, draw: str, names: list[str], seed: int) -> Iterator[Adaptation]:
+def adapt(
+    task: str, source: Features, target: Features, draw: str, names: list[str], seed: int
+) -> Iterator[Adaptation]:
     """One probe and one source-only model, and an adaptation from it by each of the settings."""
     torch.manual_seed(1000 * seed + DRAWS.index(draw))
     classes, width = len(source.classes), source.features_MD.shape[1]

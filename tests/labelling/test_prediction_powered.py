@@ -64,7 +64,7 @@ def test_it_is_unbiased_covers_the_truth_and_is_shorter_than_labels_alone(count:
 
 def test_a_design_with_probabilities_is_measured_with_them() -> None:
     right = {f"d{i}": i % 4 != 0 for i in range(12)}
-    images = {path: ("drawn", 10.0) for path in right}
+    images = dict.fromkeys(right, ("drawn", 10.0))
     probabilities = {path: (0.9 if ok else 0.3, 0.8) for path, ok in right.items()}
     plain, powered = measure_designed(right, Design(images)), measure_designed(right, Design(images, probabilities))
     assert plain is not None

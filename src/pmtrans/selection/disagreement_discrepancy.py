@@ -7,7 +7,8 @@ source as well), the error on the target is at most, with probability 1 - delta 
     error_S(h) + (disagreement_T - disagreement_S) + sqrt((n_S + 4 n_T) log(1 / delta) / (2 n_S n_T)).
 
 The critic is linear in the logits of h, as in the paper's experiments. It is fitted on a random half of each
-domain and its disagreement is measured on the rest: a critic that learns images by heart proves nothing.
+domain and its disagreement is measured on the rest: a critic that learns images by heart proves nothing. With fewer
+than ``LEAST`` held-out images it learns nothing else, does not generalise on the source either, and the bound is void.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from pmtrans.selection.evidence import Evidence
 
+LEAST = 200  # held-out source images
 MOST = 2_000  # images of each domain that the critic is fitted on
 ITERATIONS = 50
 
@@ -27,7 +29,7 @@ ITERATIONS = 50
 def accuracy_floor(evidence: Evidence, delta: float) -> float:
     """The accuracy above which the target's lies with probability 1 - delta, if the critic is as good as any."""
     source, target = len(evidence.source_labels_N), len(evidence.target_logits_MK)
-    if source < 2 or target < 2:
+    if source < LEAST or target < 2:
         return 0.0
     error = (evidence.source_predictions_N() != evidence.source_labels_N).double().mean().item()
     n_s, n_t = source // 2, target // 2  # on which the disagreement is measured
