@@ -19,7 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -100,7 +100,7 @@ def main() -> None:
         "from_150_images": measure([one for one in judged if one.case.pair.images >= LEAST_IMAGES]),
     }
     if arguments.write:
-        WRITTEN.write_text(json.dumps(write_constants(fit_constants(cases, _rests_on(cases))), indent=1) + "\n")
+        WRITTEN.write_text(json.dumps(write_constants(fit_all(cases, _rests_on(cases))), indent=1) + "\n")
     if arguments.json:
         print(json.dumps(results))
     else:
@@ -180,13 +180,26 @@ def read_run(path: Path) -> Case | None:
     return Case(task, path.name, "full training", True, read_source_models(probe, source_only), pair, truth, best)
 
 
-def judge_left_out(cases: Sequence[Case]) -> list[Judged]:
+def judge_left_out(cases: Sequence[Case], *, corrected: bool = True) -> list[Judged]:
     """Each case with constants that were fitted on the other tasks."""
     judged = []
     for task in sorted({case.task for case in cases}):
-        constants = fit_constants([case for case in cases if case.task != task], "the other tasks")
+        others = [case for case in cases if case.task != task]
+        constants = fit_all(others, "the other tasks") if corrected else fit_constants(others, "the other tasks")
         judged += [judge(case, constants) for case in cases if case.task == task]
     return judged
+
+
+def fit_all(cases: Sequence[Case], rests_on: str) -> Constants:
+    """All constants, and how reliable the verdicts are that they lead to on tasks left out of them in turn."""
+    judged = judge_left_out(cases, corrected=False)
+    reliability = {}
+    for name in ("helped", "unchanged", "hurt"):
+        members = [one for one in judged if one.verdict.name == name]
+        right = sum(true_answer(one) == name for one in members)
+        stated = sum(one.verdict.probability for one in members)
+        reliability[name] = min(1.0, (right + 1) / (stated + 1))  # one more that was right as stated: few are few
+    return replace(fit_constants(cases, rests_on), reliability=reliability)
 
 
 def judge(case: Case, constants: Constants) -> Judged:

@@ -63,7 +63,7 @@ def fit_constants(cases: Sequence[Case], rests_on: str) -> Constants:
     gain, gain_spread, adapted_spread = _fit_gain([case for case in cases if case.pair.dead < COLLAPSED], left_out)
     return Constants(
         alone, alone_spread, with_other, with_other_spread, source_gain, source_gain_spread,
-        gain, gain_spread, adapted_spread, rests_on,
+        gain, gain_spread, adapted_spread, {}, rests_on,
     )  # fmt: skip
 
 

@@ -199,7 +199,8 @@ def test_images_that_went_away_are_left_out_with_a_word(copied: Path) -> None:
 
 def test_warnings_of_training_and_of_the_verdict_are_shown(copied: Path) -> None:
     summary = json.loads((copied / "summary.json").read_text())
-    write_json(copied / "summary.json", summary | {"verdict": "hurt", "source_only": 0.4, "adapted": 0.6})
+    said = {"verdict": "hurt", "compared_with": "source_only", "source_only": 0.4, "adapted": 0.6}
+    write_json(copied / "summary.json", summary | said)
     with (copied / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 6, "event": "evaluation", "warnings": ["Class <b>x</b> is dying"]}) + "\n")
     section = cautions(read_material(copied))

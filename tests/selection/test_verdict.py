@@ -62,6 +62,12 @@ def test_the_most_probable_answer_is_given_if_it_is_probable_enough(
     assert said.probability == pytest.approx(max(answer_probabilities(Change(gain, deviation)).values()))
 
 
+def test_the_stated_probability_is_corrected_by_what_was_found_on_tasks_left_out() -> None:
+    plain, corrected = (verdict(Change(0.1, 0.04), pair(), 0.0, r) for r in (None, {"helped": 0.8}))
+    assert corrected.probability == pytest.approx(0.8 * plain.probability)
+    assert corrected.name == plain.name == "helped"
+
+
 def test_with_few_images_it_cannot_be_told() -> None:
     assert verdict(Change(0.3, 0.01), pair(images=LEAST_IMAGES)).name == "helped"
     said = verdict(Change(0.3, 0.01), pair(images=LEAST_IMAGES - 1))

@@ -81,12 +81,17 @@ def show_summary(summary: Summary, out: Path) -> None:
     if has_labels:
         _say(console, "The labels of the target were used for the measured columns only; they chose nothing.")
     if summary.verdict is not None:
-        _say(console, f"Verdict, without labels: adaptation {_VERDICTS[summary.verdict]}. {summary.verdict_reason}")
+        _say(console, f"Verdict, without labels: {_VERDICTS[summary.verdict]}. {summary.verdict_reason}")
     _say(console, f"Shipped in model/: {rows.get(summary.shipped, summary.shipped)} ({summary.shipped_reason}).")
     _say(console, f"Run folder: {one_line(out)}")
 
 
-_VERDICTS = {"helped": "helped", "unchanged": "changed nothing", "hurt": "hurt"}
+_VERDICTS = {
+    "helped": "adaptation helped",
+    "unchanged": "adaptation changed nothing",
+    "hurt": "adaptation hurt",
+    "cannot tell": "whether adaptation helped cannot be told",
+}
 
 
 def _say(console: Console, text: str) -> None:

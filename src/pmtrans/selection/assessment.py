@@ -63,6 +63,9 @@ class Constants:
     gain: Linear  # of an adapted model over the source-only model
     gain_spread: Spread
     adapted_spread: Spread
+    reliability: dict[
+        str, float
+    ]  # of each verdict on tasks left out: how often right, by how often it said it would be
     rests_on: str
 
 
@@ -77,7 +80,7 @@ def read_constants(stored: dict[str, Any]) -> Constants:
     return Constants(
         **{
             name: value
-            if name == "rests_on"
+            if name in ("rests_on", "reliability")
             else Spread(**value)
             if name.endswith("_spread")
             else Linear(tuple(value["coefficients"]), value["intercept"])

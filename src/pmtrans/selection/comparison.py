@@ -84,11 +84,11 @@ def judge_adapted(models: SourceModels, pair: PairSignals, constants: Constants)
     if models.lead and models.change is not None:
         deviation = math.hypot(change.deviation, models.change.deviation)
         change = Change(change.gain - models.lead, deviation)
-    return estimate, verdict(change, pair, models.lead)
+    return estimate, verdict(change, pair, models.lead, constants.reliability)
 
 
-def judge_source_only(models: SourceModels, signals: SourceSignals) -> Verdict:
+def judge_source_only(models: SourceModels, signals: SourceSignals, constants: Constants) -> Verdict:
     """A source-only model as the end of a run: against the probe."""
     assert models.change is not None
     assert signals.on_probe is not None
-    return verdict(models.change, signals.on_probe)
+    return verdict(models.change, signals.on_probe, reliability=constants.reliability)

@@ -16,6 +16,7 @@ of it (entropy, ATC, nuclear norm).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -36,7 +37,8 @@ Answer = Literal["helped", "unchanged", "hurt", "cannot tell"]
 class Verdict:
     """``name`` in a word or two, ``reason`` in one line; ``gain`` is the expected change of target accuracy.
 
-    ``probability``: that the verdict is right; of ``cannot tell``, that of the most probable answer.
+    ``probability``: that the verdict is right, corrected by how often verdicts of this name were right on tasks that
+    were left out; of ``cannot tell``, that of the most probable answer.
     """
 
     name: Answer
@@ -52,7 +54,9 @@ def answer_probabilities(change: Change) -> dict[Answer, float]:
     return {"helped": above, "unchanged": 1 - above - below, "hurt": below}
 
 
-def verdict(change: Change, pair: PairSignals, lead: float = 0.0) -> Verdict:
+def verdict(
+    change: Change, pair: PairSignals, lead: float = 0.0, reliability: Mapping[str, float] | None = None
+) -> Verdict:
     """``lead``: how far the model to beat is ahead of the earlier one of ``pair``, where it is another one."""
     probabilities = answer_probabilities(change)
     name = max(probabilities, key=lambda answer: probabilities[answer])
@@ -68,6 +72,7 @@ def verdict(change: Change, pair: PairSignals, lead: float = 0.0) -> Verdict:
     if probability < SURE or (opposite is not None and probabilities[opposite] > OPPOSITE):  # type: ignore[index]
         reason = f"A change of {100 * change.gain:+.1f} points is expected, give or take {100 * change.deviation:.1f}"
         return Verdict("cannot tell", probability, f"{reason}: {told}.", change.gain)
+    probability *= (reliability or {}).get(name, 1.0)
     expected = f"about {100 * change.gain:+.1f} points are expected, and the verdict is right in {probability:.0%}"
     reason = f"{_cause(name, pair)}: {told}; {expected} of such cases."
     return Verdict(name, probability, reason, change.gain)

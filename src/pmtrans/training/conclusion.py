@@ -64,7 +64,8 @@ def judge_trained(
     if is_source_only:
         signals = read_source_models(reference.evidence, trained.evidence)
         models = compare_source_models(signals, shipped_constants())
-        return {**models.estimates, "adapted": models.estimates["source_only"]}, judge_source_only(models, signals)
+        judged = judge_source_only(models, signals, shipped_constants())
+        return {**models.estimates, "adapted": models.estimates["source_only"]}, judged
     pair = read_pair(reference.evidence, trained.evidence)
     estimate, judged = judge_adapted(reference.models, pair, shipped_constants())
     return {**reference.models.estimates, "adapted": estimate}, judged
