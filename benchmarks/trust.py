@@ -29,7 +29,7 @@ import torch
 import yaml
 from torch import Tensor
 from trust_adaptations import DRAWS, SETTINGS, Adaptation, adapt, read_tasks
-from trust_fit import Case, fit_constants, signals_of
+from trust_fit import SOURCE_MODELS, Case, fit_constants, signals_of
 
 import pmtrans.selection.assessment
 from pmtrans.data.reading.read import read_target
@@ -234,9 +234,7 @@ def measure(judged: Sequence[Judged]) -> dict[str, Any]:
         else None,
         "cannot_tell": fmean(one.verdict.name == "cannot tell" for one in judged),
         "floors_broken": sum(
-            signals_of(one.case, name).floor > one.case.truth[name]
-            for one in judged
-            for name in ("probe", "source_only")
+            signals_of(one.case, name).floor > one.case.truth[name] for one in judged for name in SOURCE_MODELS
         ),
     }
 
@@ -254,7 +252,7 @@ def true_answer(one: Judged) -> str:
 
 def each_estimator(cases: Sequence[Case]) -> Iterator[tuple[str, float, float]]:
     """(name, mean error as it is, mean error with a line fitted on the other tasks) of each estimator alone."""
-    points = [(case, name) for case in cases for name in ("probe", "source_only")]
+    points = [(case, name) for case in cases for name in SOURCE_MODELS]
     points = list({(c.task, c.target, c.is_run, n): (c, n) for c, n in points}.values())
     truth = [case.truth[name] for case, name in points]
     for part in signals_of(*points[0]).parts:
@@ -268,7 +266,8 @@ def each_estimator(cases: Sequence[Case]) -> Iterator[tuple[str, float, float]]:
                 np.array([points[place][0].weight for place in others]),
             )
             fitted.append(inverse_logit(line([logit(value)])))
-        yield part, *(fmean(abs(a - t) for a, t in zip(found, truth, strict=True)) for found in (values, fitted))
+        raw, lined = (fmean(abs(a - t) for a, t in zip(found, truth, strict=True)) for found in (values, fitted))
+        yield part, raw, lined
 
 
 def powered_interval(one: Survey, drawn: Tensor) -> tuple[float, float]:
@@ -417,6 +416,8 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if (arguments.data is None) != (arguments.weights is None):
         parser.error("--data and --weights belong together")
+    if arguments.data is None and not arguments.runs:
+        parser.error("the digits alone are one task, and none would be left to fit on: give --data and --weights")
     return arguments
 
 

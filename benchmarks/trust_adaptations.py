@@ -120,9 +120,10 @@ class Adapter(nn.Module):
     def __init__(self, width: int, tokens: int, classes: int) -> None:
         super().__init__()
         self.width, self.tokens, self.classes = width, tokens, classes
-        self.inner = nn.Sequential(nn.LayerNorm(tokens), nn.Linear(tokens, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, width))
-        nn.init.zeros_(self.inner[3].weight)
-        nn.init.zeros_(self.inner[3].bias)
+        last = nn.Linear(HIDDEN, width)
+        self.inner = nn.Sequential(nn.LayerNorm(tokens), nn.Linear(tokens, HIDDEN), nn.GELU(), last)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
         self.head = nn.Linear(width, classes)
 
     def features(self, x_BC: Tensor) -> Tensor:
@@ -196,7 +197,8 @@ def _entropy(model: Adapter, s: Tensor, y: Tensor, t: Tensor, _: Tensor) -> Tens
 
 def _entropy_alone(model: Adapter, _s: Tensor, _y: Tensor, t: Tensor, _p: Tensor) -> Tensor:
     log_p = model(t).log_softmax(1)
-    return -(log_p.exp() * log_p).sum(1).mean()
+    entropy: Tensor = -(log_p.exp() * log_p).sum(1).mean()
+    return entropy
 
 
 def _moments(model: Adapter, s: Tensor, y: Tensor, t: Tensor, _: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from pmtrans.selection.left_out import (
 from pmtrans.selection.signals import ModelSignals, PairSignals
 
 RUN_WEIGHT = 5.0  # a full training counts as much as this many adaptations on cached features
+SOURCE_MODELS: tuple[Name, ...] = ("probe", "source_only")
 HALF = 50  # target images at which an adaptation counts half in a fit
 
 
@@ -56,7 +57,7 @@ class Case:
 def fit_constants(cases: Sequence[Case], rests_on: str) -> Constants:
     """Every residual behind a width is of a task that its fit has not seen."""
     distinct = list({(case.task, case.target, case.is_run): case for case in cases}.values())
-    points = [(case, name) for case in distinct for name in ("probe", "source_only")]
+    points = [(case, name) for case in distinct for name in SOURCE_MODELS]
     with_other, with_other_spread, left_out = _fit_accuracy(points, alone=False)
     alone, alone_spread, _ = _fit_accuracy(points, alone=True)
     source_gain, source_gain_spread = _fit_source_gain(distinct, left_out)
@@ -67,13 +68,13 @@ def fit_constants(cases: Sequence[Case], rests_on: str) -> Constants:
     )  # fmt: skip
 
 
-def signals_of(case: Case, name: str) -> ModelSignals:
+def signals_of(case: Case, name: Name) -> ModelSignals:
     found = case.source.probe if name == "probe" else case.source.source_only
     assert found is not None
     return found
 
 
-LeftOut = dict[tuple[str, str, bool, str], float]  # estimates of source models by fits without their task
+LeftOut = dict[tuple[str, str, bool, Name], float]  # estimates of source models by fits without their task
 
 
 def _fit_accuracy(points: list[tuple[Case, Name]], alone: bool) -> tuple[Linear, Spread, LeftOut]:
@@ -100,7 +101,7 @@ def _fit_source_gain(cases: list[Case], left_out: LeftOut) -> tuple[Linear, Spre
     rows, truth = [], []
     for case in cases:
         assert case.source.on_probe is not None
-        probe, source_only = (left_out[case.task, case.target, case.is_run, name] for name in ("probe", "source_only"))
+        probe, source_only = (left_out[case.task, case.target, case.is_run, name] for name in SOURCE_MODELS)
         rows.append(source_gain_regressors(case.source.on_probe.gain, case.source.on_source, probe, source_only))
         truth.append(case.truth["source_only"] - case.truth["probe"])
     disputed_N = np.array([case.source.on_probe.disputed for case in cases if case.source.on_probe is not None])

@@ -28,7 +28,8 @@ def test_the_line_is_that_of_weighted_ridge_regression() -> None:
 
     def loss(values: list[float]) -> float:
         left = [y[i] - values[0] - values[1] * x[i, 0] - values[2] * x[i, 1] for i in range(20)]
-        return sum(s * v * v for s, v in zip(share, left, strict=True)) + RIDGE * (values[1] ** 2 + values[2] ** 2)
+        squares = sum(float(s * v * v) for s, v in zip(share, left, strict=True))
+        return squares + RIDGE * (values[1] ** 2 + values[2] ** 2)
 
     best = [fitted.intercept, *fitted.coefficients]
     for place in range(3):

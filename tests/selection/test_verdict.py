@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import erf, sqrt
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def judge(baseline: Evidence, adapted: Evidence) -> Verdict:
     return verdict(change_to_adapted(pair, accuracy, shipped_constants()), pair)
 
 
-def pair(**changed: float) -> PairSignals:
+def pair(**changed: Any) -> PairSignals:
     base = PairSignals(0.1, 60, 20, disputed=0.2, dead=0.0, source_drop=0.0, images=400, classes=10)
     return replace(base, **changed)
 

@@ -77,16 +77,13 @@ def shipped_constants() -> Constants:
 
 def read_constants(stored: dict[str, Any]) -> Constants:
     """What ``write_constants`` gives."""
-    return Constants(
-        **{
-            name: value
-            if name in ("rests_on", "reliability")
-            else Spread(**value)
-            if name.endswith("_spread")
-            else Linear(tuple(value["coefficients"]), value["intercept"])
-            for name, value in stored.items()
-        }
-    )
+    values: dict[str, Any] = dict(stored)
+    for name, value in stored.items():
+        if name.endswith("_spread"):
+            values[name] = Spread(**value)
+        elif name not in ("rests_on", "reliability"):
+            values[name] = Linear(tuple(value["coefficients"]), value["intercept"])
+    return Constants(**values)
 
 
 def write_constants(constants: Constants) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def conclude(
     }
     ship(folder, shipped, trained)
     oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
-    estimates = {name: asdict(estimated[name]) if name in estimated else None for name in stages}
+    estimates: dict[str, Any] = {name: asdict(estimated[name]) if name in estimated else None for name in stages}
     summary = Summary(
         method=config.method["name"],
         probe=probe.accuracy,
