@@ -16,8 +16,8 @@ import torch
 
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.signals import read_pair
 from pmtrans.selection.validators import VALIDATORS
-from pmtrans.selection.verdict import verdict
 
 
 def random_evidence(targets: int, classes: int, width: int, noise: float, sources: int = 2_000) -> Evidence:
@@ -47,7 +47,7 @@ def main() -> None:
         timed: list[tuple[str, Callable[[Evidence], object]]] = [
             *((name, validator.function) for name, validator in VALIDATORS.items()),
             ("estimate", partial(estimate_accuracy, baseline=baseline)),
-            ("verdict", partial(verdict, baseline)),
+            ("arbitration", partial(read_pair, baseline)),
         ]
         for name, function in timed:
             start = time.perf_counter()

@@ -17,7 +17,7 @@ from pmtrans.training.train import train
     ("images", "expected"),
     [
         (dict.fromkeys(DIGITS, 3) | {"3": 150}, {"hurt"}),  # a game that spreads one digit over ten
-        (dict.fromkeys(DIGITS, 18), {"helped", "unchanged"}),
+        (dict.fromkeys(DIGITS, 18), {"helped", "unchanged", "cannot tell"}),  # 180 images: too few for a small gain
     ],
     ids=["one digit has nearly all images", "all digits have as many"],
 )

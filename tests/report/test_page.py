@@ -209,7 +209,8 @@ def test_a_page_with_images_is_not_replaced_by_one_without(page: tuple[Path, str
 
 def test_warnings_of_training_and_of_the_verdict_are_shown(copied: Path) -> None:
     summary = json.loads((copied / "summary.json").read_text())
-    write_json(copied / "summary.json", summary | {"verdict": "hurt", "source_only": 0.4, "adapted": 0.6})
+    said = {"verdict": "hurt", "compared_with": "source_only", "source_only": 0.4, "adapted": 0.6}
+    write_json(copied / "summary.json", summary | said)
     with (copied / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 6, "event": "evaluation", "warnings": ["Class <b>x</b> is dying"]}) + "\n")
     section = cautions(read_material(copied))

@@ -12,7 +12,12 @@ from pmtrans.run.summary import Summary
 if TYPE_CHECKING:
     from rich.table import Table
 
-_VERDICTS = {"helped": "helped", "unchanged": "changed nothing", "hurt": "hurt"}
+_VERDICTS = {
+    "helped": "adaptation helped",
+    "unchanged": "adaptation changed nothing",
+    "hurt": "adaptation hurt",
+    "cannot tell": "whether adaptation helped cannot be told",
+}
 
 
 def show_summary(summary: Summary, out: Path) -> None:
@@ -34,7 +39,7 @@ def closing_lines(summary: Summary, out: Path) -> list[str]:
         why = summary.verdict_reason or "Nothing of the source was held out to judge with (data.holdout=0)."
         lines.append(f"No verdict. {why}")
     else:
-        lines.append(f"Verdict, without labels: adaptation {_VERDICTS[summary.verdict]}. {summary.verdict_reason}")
+        lines.append(f"Verdict, without labels: {_VERDICTS[summary.verdict]}. {summary.verdict_reason}")
     shipped = _titles(summary).get(summary.shipped, summary.shipped)
     lines.append(f"Shipped in model/: {shipped} ({summary.shipped_reason}).")
     if summary.estimate is not None:
@@ -54,7 +59,7 @@ def _next_steps(summary: Summary, out: Path) -> list[str]:
     steps = [f"pmtrans report {run}    one page: what was run, whether it worked, and why"]
     if getattr(summary, summary.shipped) is None:
         steps.append(f"pmtrans label-these --run {run} -n 50 --out to-label    50 labels check the estimate")
-    if summary.verdict in ("unchanged", "hurt"):
+    if summary.verdict in ("unchanged", "hurt", "cannot tell"):
         steps.append(
             f"pmtrans train --from {run} --method mcc --source ... --target ... --out ...    another method from the "
             "same source stage"

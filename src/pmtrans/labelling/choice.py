@@ -4,7 +4,8 @@ Half of the images are CHOSEN by the rule below: uncertain, different from each 
 show where the model fails, and their accuracy is far below the target's. The other half is DRAWN at random from the
 remaining images. A chosen image has weight 1, a drawn one (images - chosen) / drawn: the weighted mean is an unbiased
 estimate of the accuracy on the whole target (Horvitz and Thompson, 1952), and its interval comes from the drawn half
-alone (``sampled_accuracy.py``).
+alone (``sampled_accuracy.py``). Each image carries the probability that the model is right, and the mean of these over
+the images it represents, for prediction-powered inference.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.data.sampling import random_seed
-from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence, shannon
 
 CHOSEN, DRAWN = "chosen", "drawn"
@@ -25,29 +26,40 @@ CHOSEN, DRAWN = "chosen", "drawn"
 
 @dataclass(frozen=True)
 class Pick:
-    """One image to label: its position in the target, why it was picked, and how many images it represents."""
+    """One image to label: its position in the target, why it was picked, and how many images it represents.
+
+    ``probability``: that the model is right on it; ``mean_probability``: the mean over the images it represents.
+    """
 
     index: int
     why: Literal["chosen", "drawn"]
     weight: float
+    probability: float
+    mean_probability: float
 
 
 def pick_images(evidence: Evidence, count: int, seed: int) -> list[Pick]:
     """``count`` images, half of them chosen and half drawn; all of a target that has no more than ``count``."""
     images = len(evidence.target_logits_MK)
+    temperature = cautious_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+    probabilities_MK = (evidence.target_logits_MK.double() / temperature).softmax(1)
+    right_M = probabilities_MK.max(1).values
+
+    def pick_chosen(index: int) -> Pick:
+        return Pick(index, "chosen", 1.0, right_M[index].item(), right_M[index].item())
+
     if count >= images:
-        return [Pick(index, "chosen", 1.0) for index in range(images)]
-    temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
-    entropy_M = shannon((evidence.target_logits_MK.double() / temperature).softmax(1))
+        return [pick_chosen(index) for index in range(images)]
+    entropy_M = shannon(probabilities_MK)
     chosen = most_informative(entropy_M, evidence.target_predictions_M(), evidence.target_features_MD, count // 2)
     remaining = np.setdiff1d(np.arange(images), chosen)
     drawn = np.random.default_rng(random_seed(seed, "label-these")).choice(
         remaining, count - len(chosen), replace=False
     )
-    weight = len(remaining) / len(drawn)
+    weight, mean = len(remaining) / len(drawn), right_M[torch.from_numpy(remaining)].mean().item()
     return [
-        *(Pick(index, "chosen", 1.0) for index in chosen),
-        *(Pick(int(index), "drawn", weight) for index in np.sort(drawn)),
+        *(pick_chosen(index) for index in chosen),
+        *(Pick(int(index), "drawn", weight, right_M[index].item(), mean) for index in np.sort(drawn)),
     ]
 
 

@@ -1,23 +1,23 @@
 """Accuracy on a whole domain, with an interval, from the labels of a part of its images.
 
 The interval of a proportion is Wilson's (Wilson, JASA 1927), which is valid for few images and near 0 and 1. How the
-labelled images were picked is read from ``design.csv``, next to the table of labels.
+labelled images were picked is read from ``design.csv``, next to the table of labels. Where that has the model's own
+probability of being right, the images without a label count too (``prediction_powered.py``).
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist
 
 from pmtrans.data.reading.listing import read_text
 from pmtrans.data.reading.locate import locate
 from pmtrans.errors import DataError, one_line
 from pmtrans.labelling.choice import CHOSEN, DRAWN
+from pmtrans.labelling.prediction_powered import prediction_powered, wilson_interval
 
 LEVEL = 0.95  # of the intervals
 DESIGN = "design.csv"
@@ -35,9 +35,14 @@ class SampledAccuracy:
 
 @dataclass(frozen=True)
 class Design:
-    """How the images were picked: path -> (why, weight), for every image that was to be labelled."""
+    """How the images were picked: path -> (why, weight), for every image that was to be labelled.
+
+    ``probabilities``: path -> (probability that the model is right, the mean of it over the images that this one
+    represents), which a design of an earlier version does not have.
+    """
 
     images: Mapping[str, tuple[str, float]]
+    probabilities: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -49,11 +54,7 @@ def wilson(right: int, count: int, level: float = LEVEL) -> tuple[float, float]:
     """The interval of a proportion; [0, 1] without images."""
     if count == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    share = right / count
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return wilson_interval(right / count, count, level)
 
 
 def measure_random_sample(right: Sequence[bool]) -> SampledAccuracy:
@@ -70,11 +71,11 @@ def measure_designed(right: Mapping[str, bool], design: Design) -> SampledAccura
     """
     chosen = [path for path, (why, _) in design.images.items() if why == CHOSEN]
     known = [right[path] for path in chosen if path in right]
-    drawn = [right[path] for path, (why, _) in design.images.items() if why == DRAWN and path in right]
+    drawn = [path for path, (why, _) in design.images.items() if why == DRAWN and path in right]
     remaining = design.total - len(chosen)
     if not drawn and remaining > 0.5:
         return None
-    share, (low, high) = (sum(drawn) / len(drawn), wilson(sum(drawn), len(drawn))) if drawn else (0.0, (0.0, 0.0))
+    share, low, high = _measure_drawn([right[path] for path in drawn], design, drawn, round(remaining))
     missing = len(chosen) - len(known)
     guess = sum(known) + missing * (sum(known) / len(known) if known else share)
     return SampledAccuracy(
@@ -83,6 +84,16 @@ def measure_designed(right: Mapping[str, bool], design: Design) -> SampledAccura
         high=(sum(known) + missing + remaining * high) / design.total,
         of=f"all {round(design.total)} target images, from {len(known)} chosen and {len(drawn)} drawn at random",
     )
+
+
+def _measure_drawn(right: list[bool], design: Design, drawn: list[str], images: int) -> tuple[float, float, float]:
+    """(accuracy, low, high) of the images that were not chosen, from a random sample of them."""
+    if not drawn:
+        return 0.0, 0.0, 0.0
+    if all(path in design.probabilities for path in drawn):
+        known = [design.probabilities[path] for path in drawn]
+        return prediction_powered(right, [own for own, _ in known], known[0][1], images, LEVEL)
+    return sum(right) / len(right), *wilson(sum(right), len(right))
 
 
 def read_design(labels: Path, root: str | Path | None = None) -> Design | None:
@@ -94,11 +105,14 @@ def read_design(labels: Path, root: str | Path | None = None) -> Design | None:
         rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
         places = locate([row["path"] for row in rows], path, root)
         known = [(row["why"], float(row["weight"])) for row in rows]
+        has_probabilities = all("mean_probability" in row for row in rows)
+        probabilities = [(float(r["probability"]), float(r["mean_probability"])) for r in rows if has_probabilities]
     except (KeyError, TypeError, ValueError, csv.Error):
         raise DataError(
             f"{one_line(path)}: not the file that label-these wrote: restore that file, or remove this one."
         ) from None
-    return Design(dict(zip(places, known, strict=True)))
+    named = dict(zip(places, probabilities, strict=True)) if has_probabilities else {}
+    return Design(dict(zip(places, known, strict=True)), named)
 
 
 def measure_labelled(right: Mapping[str, bool], labels: Path, root: str | Path | None = None) -> SampledAccuracy:

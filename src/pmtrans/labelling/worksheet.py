@@ -32,8 +32,11 @@ def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], clas
     # Sorted by path, so that the order does not tell which images the model is uncertain of.
     ordered = sorted(picks, key=lambda pick: os.path.abspath(paths[pick.index]))
     places = [os.path.abspath(paths[pick.index]) for pick in ordered]
-    rows = [(place, pick.why, f"{pick.weight:.9g}") for place, pick in zip(places, ordered, strict=True)]
-    write_text(folder / DESIGN, _table(("path", "why", "weight"), rows))
+    rows = [
+        (place, pick.why, *(f"{value:.9g}" for value in (pick.weight, pick.probability, pick.mean_probability)))
+        for place, pick in zip(places, ordered, strict=True)
+    ]
+    write_text(folder / DESIGN, _table(("path", "why", "weight", "probability", "mean_probability"), rows))
     write_text(folder / PAGE, _page(places, classes))
     write_text(folder / LABELS, _table(("path", "label"), [(place, "") for place in places]))
     return folder / LABELS

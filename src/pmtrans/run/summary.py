@@ -25,12 +25,13 @@ class Summary:
     seconds: float
     selected_step: int
     selection: str
-    estimate: dict[str, Any] | None  # of the shipped model: accuracy, low, high, parts, without target labels
+    estimate: dict[str, Any] | None  # of the shipped model, without target labels: accuracy, low, high, level, parts
     estimates: dict[str, Any]  # the same of all three
-    verdict: str | None  # helped, unchanged or hurt, against the better of the other two; None: nothing to judge with
+    verdict: str | None  # helped, unchanged, hurt or cannot tell, against the better of the other two
     verdict_reason: str | None
     compared_with: str | None  # which of the other two that was
     evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
+    verdict_probability: float | None = None  # that it is right; of "cannot tell", that of the most probable answer
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

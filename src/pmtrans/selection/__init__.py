@@ -1,7 +1,8 @@
 """Knowing that adaptation worked without target labels: validators, the choice, the estimate, the verdict."""
 
+from pmtrans.selection.assessment import Estimate
 from pmtrans.selection.collapse import collapse_signs
-from pmtrans.selection.estimate import Estimate, estimate_accuracy
+from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.rule import Choice, choose, disagreement
 from pmtrans.selection.validators import VALIDATORS, Validator, score_all

@@ -2,9 +2,8 @@
 
 Guo et al., On Calibration of Modern Neural Networks, ICML 2017, Sec. 4.2 (temperature) and Eq. 3 (ECE).
 
-Calibrated probabilities: logits divided by the temperature that was fitted on the source hold-out.
-
-(Guo et al., "On Calibration of Modern Neural Networks", ICML 2017. The order of the classes never changes.)
+Calibrated probabilities: logits divided by the temperature that was fitted on the source hold-out. The order of the
+classes never changes.
 """
 
 from __future__ import annotations
@@ -44,6 +43,11 @@ def fit_temperature(logits_NK: Tensor, labels_N: Tensor) -> float:
     bounds = (math.log(LOWEST), math.log(HIGHEST))
     found = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 1e-6})
     return math.exp(found.x)
+
+
+def cautious_temperature(logits_NK: Tensor, labels_N: Tensor) -> float:
+    """The fitted temperature, but at least 1: an easy hold-out is no reason to be surer of a harder target."""
+    return max(1.0, fit_temperature(logits_NK, labels_N))
 
 
 def expected_calibration_error(probabilities_NK: Tensor, labels_N: Tensor, *, bins: int = 15) -> float:

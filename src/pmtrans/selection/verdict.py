@@ -1,83 +1,95 @@
-"""Did adaptation help, do nothing, or hurt? Negative transfer, detected without a target label.
+"""Did adaptation help, do nothing, or hurt? Negative transfer, detected without a target label, with an error rate.
 
-What decides, in this order:
-1. collapse: classes that held a fifth of the target images have died out;
-2. the source: its hold-out accuracy fell by more than chance and nothing was won on the target for it;
-3. arbitration of the images on which baseline and adapted model disagree (``arbitration.py``).
+The expected change of target accuracy (``assessment.py``) has an error whose size is known from tasks that were left
+out. Taking it for normally distributed gives a probability to each answer:
+
+    helped: the change is above ``NOTABLE``; hurt: below -``NOTABLE``; unchanged: between the two.
+
+The most probable answer is the verdict if it is at least as probable as ``SURE`` and, for ``helped`` and ``hurt``, the
+opposite is not more probable than ``OPPOSITE``. Otherwise, and below ``LEAST_IMAGES`` target images, nobody can tell.
+Nor is ``helped`` said of a model that forgot the source: a good adaptation may give it up, but so does one that spreads
+wrong labels over whole clusters, and arbitration, which reads clusters, cannot tell the two apart.
 
 What does not decide, because adaptation itself moves it: the adapted model's confidence and all that is made
-of it (entropy, ATC, nuclear norm), and reverse validation, which rises when labels are spread wrongly.
+of it (entropy, ATC, nuclear norm).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
-from scipy.stats import binomtest
+from pmtrans.selection.assessment import COLLAPSED, Change
+from pmtrans.selection.signals import PairSignals
 
-from pmtrans.selection.arbitration import Arbitration, arbitrate
-from pmtrans.selection.collapse import share_of_dying
-from pmtrans.selection.evidence import Evidence
+NOTABLE = 0.02  # of target accuracy: below it nobody would notice
+SURE = 0.5
+OPPOSITE = 0.05
+LEAST_IMAGES = 150  # of the target
+SOURCE_DROP = 0.05  # of hold-out accuracy, from which a gain is not believed
 
-COLLAPSED = 0.2  # of the target images, in classes that died out
-SOURCE_DROP = 0.05  # of hold-out accuracy
-LEAST_GAIN = 0.01  # of target accuracy: below it nobody would notice
-SIGNIFICANCE = 0.05
+Answer = Literal["helped", "unchanged", "hurt", "cannot tell"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``name`` in one word, ``reason`` in one line; ``gain`` is the estimated change of target accuracy."""
+    """``name`` in a word or two, ``reason`` in one line; ``gain`` is the expected change of target accuracy.
 
-    name: Literal["helped", "unchanged", "hurt"]
+    ``probability``: that the verdict is right, corrected by how often verdicts of this name were right on tasks that
+    were left out; of ``cannot tell``, that of the most probable answer.
+    """
+
+    name: Answer
+    probability: float
     reason: str
     gain: float
 
 
-def verdict(baseline: Evidence, adapted: Evidence, judged: Arbitration | None = None, lead: float = 0.0) -> Verdict:
-    """Compare the adapted model with an earlier one on the same held-out source and target images.
-
-    ``judged``: their arbitration, by default on the features of ``baseline``. ``lead``: how far the model to beat is
-    ahead of ``baseline``, where it is another one.
-    """
-    judged = judged or arbitrate(baseline, adapted)
-    gain = judged.gain - lead
-
-    dead = share_of_dying(adapted.target_logits_MK, baseline.target_logits_MK)
-    if dead >= COLLAPSED:
-        return Verdict(
-            "hurt", f"Adaptation collapsed: classes that held {dead:.0%} of the target images died out.", gain
-        )
-
-    drop, drop_p_value = _source_drop(baseline, adapted)
-    lost_source = drop > SOURCE_DROP and drop_p_value < SIGNIFICANCE
-    certain = judged.p_value < SIGNIFICANCE and abs(gain) >= LEAST_GAIN
-    if lost_source and not (certain and gain > drop):
-        return Verdict(
-            "hurt",
-            f"Accuracy on the held-out source fell by {100 * drop:.1f} points, and the target shows no gain "
-            f"that outweighs it ({_told(judged, lead)}).",
-            gain,
-        )
-    if certain:
-        side = "the adapted model" if gain > 0 else "the model before adaptation"
-        return Verdict("helped" if gain > 0 else "hurt", f"Neighbours side with {side}: {_told(judged, lead)}.", gain)
-    return Verdict("unchanged", f"No difference beyond chance: {_told(judged, lead)}.", gain)
+def answer_probabilities(change: Change) -> dict[Answer, float]:
+    """Of helped, unchanged and hurt; they sum to one."""
+    normal = NormalDist(change.gain, max(change.deviation, 1e-9))
+    below, above = normal.cdf(-NOTABLE), 1 - normal.cdf(NOTABLE)
+    return {"helped": above, "unchanged": 1 - above - below, "hurt": below}
 
 
-def _told(judged: Arbitration, lead: float) -> str:
-    told = (
-        f"{judged.for_adapted} images changed for the better, {judged.for_baseline} for the worse, "
-        f"about {100 * judged.gain:+.1f} points"
-    )
-    return f"{told}, of which the linear probe has {100 * lead:+.1f} already" if lead else told
+def verdict(
+    change: Change, pair: PairSignals, lead: float = 0.0, reliability: Mapping[str, float] | None = None
+) -> Verdict:
+    """``lead``: how far the model to beat is ahead of the earlier one of ``pair``, where it is another one."""
+    probabilities = answer_probabilities(change)
+    name = max(probabilities, key=lambda answer: probabilities[answer])
+    probability = probabilities[name]
+    opposite = {"helped": "hurt", "hurt": "helped"}.get(name)
+    told = _told(pair, lead)
+    if pair.images < LEAST_IMAGES:
+        reason = f"{pair.images} target images are too few, {LEAST_IMAGES} are needed; {told}."
+        return Verdict("cannot tell", probability, reason, change.gain)
+    if name == "helped" and pair.source_drop > SOURCE_DROP:
+        reason = f"A gain is not certain in a model that has forgotten the source: {told}."
+        return Verdict("cannot tell", probability, reason, change.gain)
+    if probability < SURE or (opposite is not None and probabilities[opposite] > OPPOSITE):  # type: ignore[index]
+        reason = f"A change of {100 * change.gain:+.1f} points is expected, give or take {100 * change.deviation:.1f}"
+        return Verdict("cannot tell", probability, f"{reason}: {told}.", change.gain)
+    probability *= (reliability or {}).get(name, 1.0)
+    expected = f"about {100 * change.gain:+.1f} points are expected, and the verdict is right in {probability:.0%}"
+    reason = f"{_cause(name, pair)}: {told}; {expected} of such cases."
+    return Verdict(name, probability, reason, change.gain)
 
 
-def _source_drop(baseline: Evidence, adapted: Evidence) -> tuple[float, float]:
-    """The fall in hold-out accuracy and its p-value (McNemar's exact test: the images are the same)."""
-    right_before = baseline.source_predictions_N() == baseline.source_labels_N
-    right_now = adapted.source_predictions_N() == adapted.source_labels_N
-    lost, won = int((right_before & ~right_now).sum()), int((~right_before & right_now).sum())
-    p_value = float(binomtest(lost, lost + won, alternative="greater").pvalue) if lost + won else 1.0
-    return (lost - won) / len(right_now), p_value
+def _cause(name: Answer, pair: PairSignals) -> str:
+    if name == "hurt" and pair.dead >= COLLAPSED:
+        return f"Adaptation collapsed, classes that held {pair.dead:.0%} of the target images died out"
+    if name == "unchanged":
+        return "No difference worth mentioning"
+    return f"Neighbours side with the {'adapted model' if name == 'helped' else 'model before adaptation'}"
+
+
+def _told(pair: PairSignals, lead: float) -> str:
+    told = f"{pair.better} images changed for the better, {pair.worse} for the worse"
+    if lead:
+        told += f", of which the linear probe has {100 * lead:+.1f} points already"
+    if pair.source_drop > SOURCE_DROP:
+        told += f", and {100 * pair.source_drop:.1f} points of accuracy on the source were lost"
+    return told

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pmtrans.config import Config
 from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
-from pmtrans.selection.arbitration import arbitrate_on_both
-from pmtrans.selection.estimate import estimate_accuracy
+from pmtrans.selection.assessment import Estimate, Name, shipped_constants
+from pmtrans.selection.comparison import (
+    SourceModels,
+    compare_source_models,
+    judge_adapted,
+    judge_source_only,
+    read_source_models,
+)
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.verdict import Verdict, verdict
+from pmtrans.selection.signals import read_pair
+from pmtrans.selection.verdict import Verdict
 from pmtrans.training.finished import Finished
 
-Name = Literal["probe", "source_only", "adapted"]
 TITLES: dict[Name, str] = {
     "probe": "the linear probe",
     "source_only": "the source-only model",
@@ -29,31 +35,40 @@ class Reference:
     """The better of probe and source-only model, which an adapted model has to beat.
 
     ``evidence`` is what arbitration compares with: the source-only model on the features of the untrained backbone,
-    which training has not bent to any model's labels. ``lead``: how far the probe is ahead of it, where it is.
+    which training has not bent to any model's labels.
     """
 
-    name: Name
     evidence: Evidence
-    lead: float = 0.0
+    models: SourceModels
+
+    @property
+    def name(self) -> Name:
+        return self.models.reference
 
 
 def choose_reference(probe: Finished | None, source_only: Finished | None) -> Reference | None:
     """Judged without target labels; None where nothing of the source was held out to judge with."""
     if probe is None or probe.evidence is None:
         return None
-    if source_only is None or source_only.evidence is None:
-        return Reference("probe", probe.evidence)
-    gain = arbitrate_on_both(probe.evidence, source_only.evidence).gain
-    name: Name = "source_only" if gain >= 0 else "probe"
-    return Reference(name, source_only.evidence.on_features_of(probe.evidence), max(0.0, -gain))
+    trained = source_only.evidence if source_only is not None else None
+    models = compare_source_models(read_source_models(probe.evidence, trained), shipped_constants())
+    return Reference(probe.evidence if trained is None else trained.on_features_of(probe.evidence), models)
 
 
-def judge_trained(trained: Finished, reference: Reference | None, is_source_only: bool) -> Verdict | None:
-    """The verdict on the trained model; a source-only model and the probe have no neutral ground but both of theirs."""
+def judge_trained(
+    trained: Finished, reference: Reference | None, is_source_only: bool
+) -> tuple[dict[Name, Estimate], Verdict | None]:
+    """Estimates of all models, and the verdict on the trained one; none where nothing was held out to judge with."""
     if reference is None or trained.evidence is None:
-        return None
-    judged = arbitrate_on_both(reference.evidence, trained.evidence) if is_source_only else None
-    return verdict(reference.evidence, trained.evidence, judged, reference.lead)
+        return {}, None
+    if is_source_only:
+        signals = read_source_models(reference.evidence, trained.evidence)
+        models = compare_source_models(signals, shipped_constants())
+        judged = judge_source_only(models, signals, shipped_constants())
+        return {**models.estimates, "adapted": models.estimates["source_only"]}, judged
+    pair = read_pair(reference.evidence, trained.evidence)
+    estimate, judged = judge_adapted(reference.models, pair, shipped_constants())
+    return {**reference.models.estimates, "adapted": estimate}, judged
 
 
 def conclude(
@@ -67,17 +82,21 @@ def conclude(
 ) -> Summary:
     """Verdict, estimates, the shipped model and ``summary.json``, which comes last: a killed run does this again."""
     is_source_only = config.method["name"] == "source_only"
-    judged = judge_trained(adapted, reference, is_source_only)
+    estimated, judged = judge_trained(adapted, reference, is_source_only)
     trained: Name = "source_only" if is_source_only else "adapted"
     shipped, reason = _choose(config, judged, reference, trained)
-    stages = {"probe": probe, "source_only": adapted if is_source_only else source_only, "adapted": adapted}
+    stages: dict[Name, Finished | None] = {
+        "probe": probe,
+        "source_only": adapted if is_source_only else source_only,
+        "adapted": adapted,
+    }
     ship(folder, shipped, trained)
     oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
-    estimates = {name: _estimate(stage, reference if name == "adapted" else None) for name, stage in stages.items()}
+    estimates: dict[str, Any] = {name: asdict(estimated[name]) if name in estimated else None for name in stages}
     summary = Summary(
         method=config.method["name"],
         probe=probe.accuracy,
-        source_only=stages["source_only"].accuracy if stages["source_only"] else None,
+        source_only=baseline.accuracy if (baseline := stages["source_only"]) else None,
         adapted=adapted.accuracy,
         shipped=shipped,
         shipped_reason=reason,
@@ -89,6 +108,7 @@ def conclude(
         estimate=estimates[shipped],
         estimates=estimates,
         verdict=judged.name if judged else None,
+        verdict_probability=judged.probability if judged else None,
         verdict_reason=judged.reason if judged else None,
         compared_with=reference.name if judged and reference else None,
         evaluations={name: stage.chosen if stage else None for name, stage in stages.items()},
@@ -124,9 +144,3 @@ def ship(folder: RunFolder, shipped: Name, trained: Name) -> None:
 def _copy(old: Any, new: Any) -> None:
     with new_folder(new) as temporary:
         shutil.copytree(old, temporary, dirs_exist_ok=True)
-
-
-def _estimate(stage: Finished | None, reference: Reference | None) -> dict[str, Any] | None:
-    if stage is None or stage.evidence is None:
-        return None
-    return asdict(estimate_accuracy(stage.evidence, reference.evidence if reference else None))

@@ -8,14 +8,16 @@ from typing import Any
 from pmtrans.report.material import Material
 from pmtrans.report.section import Section
 from pmtrans.run.summary import Summary
+from pmtrans.selection.assessment import shipped_constants
 from pmtrans.selection.validators import VALIDATORS
+from pmtrans.selection.verdict import NOTABLE
 
-NOTABLE = 0.02  # difference in accuracy from which labels and verdict should agree
 TITLES = {"probe": "linear probe", "source_only": "source only", "adapted": "adapted model"}
 VERDICTS = {
     "helped": "Adaptation helped",
     "unchanged": "Adaptation changed nothing",
     "hurt": "Adaptation hurt",
+    "cannot tell": "Whether adaptation helped cannot be told",
 }
 
 
@@ -43,13 +45,14 @@ def headline(material: Material) -> Section:
         "titles": {name: title for name, title in TITLES.items() if name in ("probe", "source_only", trained)},
         "estimate": summary.estimate,
         "parts": sorted((summary.estimate or {}).get("parts", {}).items()),
+        "rests_on": shipped_constants().rests_on,
     }
     return Section("headline", title, "headline.html", values=values)
 
 
 def contradicts(verdict: str | None, gain: float | None) -> bool:
     """Whether the gain measured with labels contradicts the label-free verdict."""
-    if verdict is None or gain is None:
+    if verdict in (None, "cannot tell") or gain is None:
         return False
     return verdict != ("unchanged" if abs(gain) < NOTABLE else "helped" if gain > 0 else "hurt")
 
