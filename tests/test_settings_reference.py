@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 @pytest.mark.parametrize(
     ("name", "kind", "default", "limits"),
     [
-        ("seed", "int", 0, ">= 0"),
+        ("seed", "int", 0, ">= 0, <= 9223372036854775807"),
         ("data.crop_ratio", "float or null", 0.875, "> 0, <= 1"),
         ("data.holdout", "float", 0.1, ">= 0, < 0.9"),
         ("backbone.options", "mapping", {}, ""),

@@ -142,7 +142,9 @@ class SelectionConfig(SettingsSection):
 class Config(SettingsSection):
     """All settings of a run. ``method`` holds the name of the method and its options."""
 
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of all random draws: the same seed gives the same weights")
+    seed: int = Field(
+        0, ge=0, le=2**63 - 1, description="seed of all random draws: the same seed gives the same weights"
+    )
     data: DataConfig = DataConfig()
     backbone: BackboneConfig = BackboneConfig()
     method: dict[str, Any] = Field({"name": "pmtrans"}, description="how the model is adapted to the target")
