@@ -127,7 +127,7 @@ def test_a_study_is_run_resumed_and_extended(home: Path) -> None:
     assert [(row["variant"], row["seed"]) for row in rows(out)] == [("uniform", "0"), ("uniform", "1")]
     assert (first / "result.json").stat().st_mtime_ns == before
 
-    write(home, variants={"paper": {"method.temperature": 0.5}})
+    write(home, variants={"paper": {"method.preset": "paper", "method.temperature": 0.5}})
     changed = run_study(file, out)
     assert isinstance(changed.exception, UserError)
     assert "started with other settings (method.temperature: 1.0 -> 0.5)" in str(changed.exception)

@@ -22,6 +22,7 @@ from pmtrans.files import write_text
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, flatten
 from pmtrans.settings import validate
+from pmtrans.texts import read_yaml
 
 INCOMPLETE = "this copy of the benchmark is incomplete, so the numbers cannot be compared with the paper's"
 
@@ -141,7 +142,7 @@ def open_suite(suite: Suite) -> None:
         if suite.out.is_dir() and any(suite.out.iterdir()):
             raise RunError(f"Output folder {one_line(suite.out)!r} is not empty and not a suite: choose another --out.")
         write_text(path, yaml.safe_dump(suite.common, sort_keys=False, allow_unicode=True))
-    before = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    before = read_yaml(path) or {}
     if changed := _describe_changes(before, {key: value for key, value in suite.common.items() if key in before}):
         raise RunError(
             f"Suite {one_line(suite.out)!r} was started with other settings ({changed}): choose another --out."
@@ -158,8 +159,8 @@ def _common(config: Config) -> dict[str, Any]:
 
 def _differences(path: Path, config: Config) -> str:
     try:
-        before = validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UserError, yaml.YAMLError):
+        before = validate(read_yaml(path))
+    except (OSError, UserError):
         return f"{path.name} cannot be read"
     return _describe_changes(*(flatten(one.model_dump(mode="json")) for one in (before, config)))
 

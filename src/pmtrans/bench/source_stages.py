@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import yaml
-
 from pmtrans.config import Config
 from pmtrans.errors import UserError
 from pmtrans.methods import METHODS
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, flatten
 from pmtrans.settings import validate
+from pmtrans.texts import read_yaml
 from pmtrans.training.train import source_only_switches
 
 _OF_ADAPTATION = ("train.start", "train.baseline", "train.baseline_steps")  # settings that the source stage ignores
@@ -42,8 +41,8 @@ def find_source_run(config: Config, folder: Path) -> Path | None:
     for candidate in sorted(folder.parent.parent.glob(f"*/{folder.name}")):
         run = RunFolder(candidate)
         try:
-            found = validate(yaml.safe_load(run.config.read_text(encoding="utf-8")))
-        except (OSError, UserError, yaml.YAMLError):
+            found = validate(read_yaml(run.config))
+        except (OSError, UserError):
             continue
         source = run if found.method["name"] == "source_only" else run.baseline
         finished = source.finished.is_file() and run.probe.finished.is_file()

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field
 
 from pmtrans.bench.benchmark_copy import find_task
@@ -36,6 +35,7 @@ from pmtrans.data.domains import read_data
 from pmtrans.errors import ConfigError, UserError, nearest, one_line
 from pmtrans.progress import Reporter
 from pmtrans.settings import validate
+from pmtrans.texts import TextError, read_yaml
 
 Settings = dict[str, Any]  # by dotted key
 _PER_RUN = {"seed": "seeds", "data.source": "tasks", "data.target": "tasks"}
@@ -146,8 +146,8 @@ def _find(file: Path) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        tree = read_yaml(path)
+    except (OSError, TextError) as error:
         raise ConfigError(f"it cannot be read: {one_line(error, 150)}") from None
     if not isinstance(tree, dict):
         raise ConfigError("it is not a mapping of keys: variants, tasks, seeds, ...")

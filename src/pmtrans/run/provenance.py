@@ -77,7 +77,7 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
 
 def follow_data(folder: RunFolder, config: Config) -> None:
     """Write down where the data of a run are now."""
-    tree = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    tree = read_yaml(folder.config)
     now = {name: getattr(config.data, name) for name in LOCATIONS}
     if any(tree["data"].get(name) != place for name, place in now.items()):
         tree["data"] |= now
