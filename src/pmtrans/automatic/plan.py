@@ -15,13 +15,13 @@ from pmtrans.training.dry_run.rehearsal import Rehearsal, pass_seconds, rehearse
 
 SOURCE = Entry("source_only")  # the stage that all others start from, and the first to be shipped
 ENTRIES = (  # in this order, as far as the time goes
-    Entry("pmtrans"),
+    Entry("pmtrans", "best"),
     Entry("mcc"),
     Entry("pmtrans", "paper"),
     Entry("bnm"),
     Entry("shot"),
     Entry("cdtrans"),
-    Entry("pmtrans", None, ("mcc=1",)),
+    Entry("pmtrans", "best", ("mcc=1",)),
     Entry("ssrt"),
     Entry("cdan"),
 )
