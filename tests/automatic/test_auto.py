@@ -155,7 +155,7 @@ def test_a_training_that_the_time_ends_concludes_with_what_it_has(
     run(3600)
     out = tmp_path / "out"
     assert {row["method"] for row in rows(out)} == {"linear_probe", "source_only", "pmtrans"}
-    assert [entry["step"] for entry in read_json(out / "runs" / "pmtrans" / "finished.json")["evaluations"]] == [2]
+    assert [entry["step"] for entry in read_json(out / "runs" / "pmtrans-best" / "finished.json")["evaluations"]] == [2]
     assert (out / "model" / "model.safetensors").is_file()
     monkeypatch.undo()
     monkeypatch.setattr(module, "ENTRIES", FEW[:2])
