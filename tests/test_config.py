@@ -21,7 +21,10 @@ from pmtrans.settings import REMOVED, load_config
         ("data.augmentation=heavy", "Key 'data.augmentation' cannot be 'heavy'"),
         ("method.name=pmtran", "Unknown method 'pmtran'. Did you mean 'pmtrans'?"),
         ("method.beta=fixed(9,9)", "beta_start 9.0 is not between beta_floor 0.3 and beta_ceiling 5.0"),
-        ("method={pseudo_labels: neighbours, reuse_features: true}", "reuse_features is for pseudo_labels=kmeans"),
+        (
+            "method={pseudo_labels: neighbours, reuse_features: true}",
+            "reuse_features is not for pseudo_labels=neighbours",
+        ),
         ("train.epochs", "is not of the form section.key=value"),
         ("seed.x.y=1", "cannot be"),
         ("train.epochs=[1", "not valid YAML"),

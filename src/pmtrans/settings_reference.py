@@ -125,13 +125,13 @@ def as_markdown() -> str:
 
 def _settings(model: type[BaseModel], section: str, prefix: str) -> list[Setting]:
     found: list[Setting] = []
+    defaults = json.loads(model().model_dump_json())  # with what a preset fills in
     for name, field in model.model_fields.items():
         if _is_section(field.annotation):
             found += _settings(field.annotation, name, f"{name}.")
         elif (model, name) != (Config, "method"):  # its keys depend on the method
-            default = json.loads(json.dumps(field.get_default(call_default_factory=True)))
             said = field.description or ""
-            found.append(Setting(section, prefix + name, _kind(field.annotation), default, _range(field), said))
+            found.append(Setting(section, prefix + name, _kind(field.annotation), defaults[name], _range(field), said))
     return found
 
 

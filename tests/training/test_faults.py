@@ -119,8 +119,8 @@ def test_when_no_checkpoint_is_whole_training_begins_again_and_says_so(
 
 def test_a_checkpoint_of_another_format_is_refused_and_nothing_is_lost(cut: Path, configure: Configure) -> None:
     state = cut / "checkpoints" / "step-00000004" / "state.json"
-    state.write_text(state.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(RunError, match=r"has format 2, this version of pmtrans reads 1: resume with the version that"):
+    state.write_text(state.read_text().replace('"format": 2', '"format": 3'))
+    with pytest.raises(RunError, match=r"has format 3, this version of pmtrans reads 2: resume with the version that"):
         train(configure(), cut, Witness())
     assert names(cut) == ["step-00000002", "step-00000004"]
 

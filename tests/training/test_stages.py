@@ -26,7 +26,11 @@ from recounted import recount
 from tiny_run import Crash, Witness, assert_same_run, crash, write_images
 
 STAGED = {"train__start": "source", "train__baseline": True}
-STILL = {"train__learning_rate": 1e-12, "train__weight_decay": 0.0}  # nothing moves: the end of a stage is its start
+STILL = {  # nothing moves: the end of a stage is its start
+    "train__learning_rate": 1e-12,
+    "train__weight_decay": 0.0,
+}
+UNMOVED_HEAD = {"method__align_head": False}
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
@@ -67,7 +71,7 @@ def test_the_summary_names_how_many_evaluations_there_were_not_how_many_were_kep
 
 @pytest.mark.parametrize("start", ["source", "probe", "pretrained"])
 def test_the_method_starts_where_the_setting_says(start: str, configure: Callable[..., Config], tmp_path: Path) -> None:
-    config = configure(train__start=start, train__baseline=True, selection__ship="adapted", **STILL)
+    config = configure(train__start=start, train__baseline=True, selection__ship="adapted", **STILL, **UNMOVED_HEAD)
     run(config, tmp_path / "run")
     probe, source, adapted = (weights(tmp_path / "run" / part) for part in ("probe", "baseline", ""))
     same_as_probe = all(torch.allclose(adapted[name], probe[name], atol=1e-7) for name in adapted)
@@ -80,7 +84,7 @@ def test_the_method_starts_where_the_setting_says(start: str, configure: Callabl
 
 def test_adaptation_starts_at_the_end_of_the_source_stage(configure: Callable[..., Config], tmp_path: Path) -> None:
     run(configure(**STAGED), tmp_path / "donor")
-    still = configure(**STAGED, **STILL, selection__ship="adapted")
+    still = configure(**STAGED, **STILL, **UNMOVED_HEAD, selection__ship="adapted")
     run(still, tmp_path / "run", start_from=tmp_path / "donor")
     source, adapted = weights(tmp_path / "donor" / "baseline"), weights(tmp_path / "run")
     assert all(torch.allclose(adapted[name], source[name], atol=1e-6) for name in adapted)

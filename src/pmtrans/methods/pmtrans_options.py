@@ -93,7 +93,8 @@ class PMTransOptions(Options):
         if not isinstance(given, dict):
             return given
         filled = dict(PRESETS.get(str(given.get("preset", "best")), {}))
-        if "beta_learning_rate" in given:  # the same rate in other units
+        rate = cls.model_fields["beta_learning_rate"].default
+        if given.get("beta_learning_rate", rate) != rate:  # the same rate in other units: what is given counts
             filled.pop("beta_pace", None)
         given = {**filled, **given}
         fixed = re.fullmatch(r"fixed\(\s*([\d.]+)\s*,\s*([\d.]+)\s*\)", str(given.get("beta", "")))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import MANY_CLASSES, Evidence
 
 LEAST = 200  # held-out source images
 MOST = 2_000  # images of each domain that the critic is fitted on
@@ -29,7 +29,7 @@ ITERATIONS = 50
 def accuracy_floor(evidence: Evidence, delta: float) -> float:
     """The accuracy above which the target's lies with probability 1 - delta, if the critic is as good as any."""
     source, target = len(evidence.source_labels_N), len(evidence.target_logits_MK)
-    if source < LEAST or target < 2:
+    if source < LEAST or target < 2 or evidence.classes > MANY_CLASSES:  # the critic is a matrix of K x K
         return 0.0
     error = (evidence.source_predictions_N() != evidence.source_labels_N).double().mean().item()
     n_s, n_t = source // 2, target // 2  # on which the disagreement is measured
