@@ -117,7 +117,7 @@ def test_mdd_trains_the_adversary_for_and_the_features_against_the_disparity(
 ) -> None:
     model = tiny().eval()
     batch = batch_for(model)
-    method = MDD(model, MDDOptions(margin=2.0, reversal=0.1, reversal_steps=100), SIZES).eval()
+    method = MDD(model, MDDOptions(margin=2.0, reversal=0.1, reversal_images=100), SIZES).eval()
     f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
     y_s, y_t = model.head(f_s).argmax(1), model.head(f_t).argmax(1)
     a_s, a_t = method.adversary(f_s).log_softmax(1), method.adversary(f_t).softmax(1)

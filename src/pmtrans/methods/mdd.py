@@ -15,7 +15,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.adversary import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import ReversalImages, reversal_coefficient, reverse_gradient
 from pmtrans.model import Model
 
 
@@ -25,7 +25,7 @@ class MDDOptions(Options):
     margin: float = Field(3.0, gt=0, description="gamma = exp(rho), how much agreement on the source weighs")
     weight: float = Field(1.0, ge=0, description="weight of the disparity")
     reversal: float = Field(0.1, gt=0, description="largest factor of the reversed gradient")
-    reversal_steps: int | None = Field(None, ge=1, description="steps the reversal ramps up over; null: the training")
+    reversal_images: ReversalImages = 10_000 * 32
 
 
 class MDD(Method):
@@ -49,7 +49,7 @@ class MDD(Method):
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))
         z_s, z_t = logits.chunk(2)
         classification = classification_loss(z_s, batch.source_labels, self.options.label_smoothing)
-        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_steps)
+        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)
         a_s, a_t = self.adversary(reverse_gradient(features, strength)).chunk(2)
         disparity = margin_disparity(z_s, z_t, a_s, a_t, self.options.margin)
         return {

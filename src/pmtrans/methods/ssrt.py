@@ -104,7 +104,7 @@ class SSRT(Method):
         logits_s, logits_t, logits_p = head(features_3BF).split(pairs)
 
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
-        coefficient = reversal_coefficient(moment, self.options.reversal, 10 * self.period(moment))
+        coefficient = reversal_coefficient(moment, self.options.reversal, 10 * self.period(moment) * moment.pairs)
         domains_2B = self.discriminator(reverse_gradient(features_3BF[: 2 * pairs], coefficient))
         adversary = 2 * domain_adversarial_loss(*domains_2B.chunk(2))
         taught, learning = (logits_t, logits_p) if torch.rand(()) < 0.5 else (logits_p, logits_t)
