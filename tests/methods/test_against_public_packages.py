@@ -129,7 +129,7 @@ def test_a_step_of_dann_moves_every_weight_as_that_of_pytorch_adapt(
 def test_the_three_steps_of_mcd_move_every_weight_as_those_of_pytorch_adapt(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
-    method = MCD(tiny(), MCDOptions(repeats=3, label_smoothing=0.0), SIZES).eval()
+    method = MCD(tiny(), MCDOptions(repeats=3, label_smoothing=0.0, weight=1.0, class_balance=0.0), SIZES).eval()
     theirs = copy.deepcopy(method)
     batch = batch_for(method.model)
     step(method, batch)

@@ -88,6 +88,7 @@ def test_cgdm_labels_the_target_from_both_classifiers_at_each_epoch(
     for step in (0, 5, 10, 15):
         method.before_step(at(step), Context(target_pass))
     assert len(calls) == 2  # at 0 and at 10, where the next epoch begins
+    method.eval()  # dropout would blur the labels
     with torch.no_grad():
         both = model.head(features) + method.second_classifier(features)
     assert torch.equal(method.pseudo_labels_M, kmeans_pseudo_labels(features, logits_MK=both))

@@ -23,6 +23,8 @@ from pmtrans.pseudo_labels import kmeans_pseudo_labels
 class CGDMOptions(MCDOptions):
     """Switches of CGDM."""
 
+    weight: float = Field(1.0, ge=0, description="weight of the discrepancy")
+    class_balance: float = Field(0.0, ge=0, le=0, description="none: the entropy of the mean takes its part")
     gradient_weight: float = Field(0.01, ge=0, description="weight of the gradient discrepancy")
     entropy_weight: float = Field(0.01, ge=0, description="weight of the target's mean entropy minus that of the mean")
     pseudo_label_weight: float = Field(0.01, ge=0, description="weight of the cross entropy on pseudo labels")
@@ -87,10 +89,10 @@ class CGDM(MCD):
             return {"loss": loss, "classification": classification.detach()}
         discrepancy = self.discrepancy(*target)
         if moment.phase == "classifiers":
-            loss = self.classification(source, batch) - discrepancy + entropy
+            loss = self.classification(source, batch) - self.options.weight * discrepancy + entropy
             return {"loss": loss, "discrepancy_before": discrepancy.detach()}
         gradients = self.gradients(source, target, batch.source_labels, pseudo_labels)
-        loss = discrepancy + entropy + self.options.gradient_weight * gradients
+        loss = self.options.weight * discrepancy + entropy + self.options.gradient_weight * gradients
         return {"loss": loss, "discrepancy": discrepancy.detach(), "gradient_discrepancy": gradients.detach()}
 
     def pseudo(self, target: Logits, pseudo_labels: Tensor) -> Tensor:
