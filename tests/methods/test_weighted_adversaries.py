@@ -37,9 +37,10 @@ def test_the_gradient_discrepancy_of_a_linear_classifier_is_its_closed_form() ->
     slopes = []
     for f, y in ((f_s, y_s), (f_t, y_t)):
         error = (softmax(head(f).detach().numpy(), 1) - np.eye(3)[y.numpy()]) / 5
-        slopes.append(((error.T @ f.numpy()).ravel(), error.sum(0)))
+        slopes.append((error.T @ f.numpy(), error.sum(0)))
     for one, other in zip(*slopes, strict=True):
-        cosines.append(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+        rows = zip(np.atleast_2d(one), np.atleast_2d(other), strict=True)  # a row of W is one output's
+        cosines.append(np.mean([a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in rows]))
     found = float(gradient_discrepancy(losses[0], losses[1], head).detach())
     assert found == pytest.approx(1 - np.mean(cosines), rel=1e-4)
 
@@ -64,11 +65,25 @@ def test_features_can_follow_the_gradient_of_the_gradient_discrepancy() -> None:
     assert float(slope[1, 2]) == pytest.approx(difference, rel=0.02)
 
 
+def test_a_unit_that_no_image_reaches_leaves_the_gradient_discrepancy_finite() -> None:
+    torch.manual_seed(0)
+    head = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    with torch.no_grad():
+        head.get_parameter("0.bias")[2] = -100
+    f_s, f_t = torch.randn(5, 4), torch.randn(5, 4, requires_grad=True)
+    losses = [torch.nn.functional.cross_entropy(head(f), torch.arange(5) % 3) for f in (f_s, f_t)]
+    found = gradient_discrepancy(losses[0], losses[1], head)
+    (slope,) = torch.autograd.grad(found, f_t)
+    assert found.isfinite()
+    assert slope.isfinite().all()
+    assert slope.any()
+
+
 def test_certain_images_weigh_more_in_the_cross_entropy_on_pseudo_labels() -> None:
     logits, labels = 3 * torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 4
     p = softmax(logits.numpy(), 1)
     weights = 1 + np.exp(-entr(p).sum(1))
-    expected = (weights * -np.log(p[range(6), labels.numpy()])).sum() / weights.sum()
+    expected = np.mean(weights / weights.sum() * -np.log(p[range(6), labels.numpy()]))  # as the authors' code has it
     assert float(weighted_cross_entropy(logits, labels)) == pytest.approx(expected, rel=1e-5)
 
 

@@ -33,15 +33,19 @@ class CGDMOptions(MCDOptions):
 
 @float32_losses
 def weighted_cross_entropy(logits_BK: Tensor, labels_B: Tensor) -> Tensor:
-    """mean w CE, w = 1 + exp(-H) scaled to a mean of 1: certain images weigh more."""
-    return (entropy_weights(logits_BK) * F.cross_entropy(logits_BK, labels_B, reduction="none")).mean()
+    """mean w CE, w = 1 + exp(-H) scaled to a sum of 1 (so in the authors' code): certain images weigh more."""
+    weights_B = entropy_weights(logits_BK) / len(logits_BK)
+    return (weights_B * F.cross_entropy(logits_BK, labels_B, reduction="none")).mean()
 
 
 def gradient_discrepancy(source_loss: Tensor, target_loss: Tensor, classifier: nn.Module) -> Tensor:
-    """1 - cos between the two losses' gradients, mean over the classifier's parameters; differentiable itself."""
+    """1 - cos between the two losses' gradients, differentiable itself.
+
+    A mean over the rows of a matrix (each output's own direction), then over the classifier's parameters.
+    """
     parameters = list(classifier.parameters())
     source, target = (torch.autograd.grad(x, parameters, create_graph=True) for x in (source_loss, target_loss))
-    cosines = [F.cosine_similarity(s.flatten(), t.flatten(), dim=0) for s, t in zip(source, target, strict=True)]
+    cosines = [F.cosine_similarity(s, t, dim=-1).mean() for s, t in zip(source, target, strict=True)]
     return 1 - torch.stack(cosines).mean()
 
 
