@@ -65,7 +65,7 @@ class SSRT(Method):
             raise ConfigError(
                 f"Key 'method.layers' cannot be {self.layers}: the backbone's blocks are 0 to {depth - 1}."
             )
-        self.discriminator = Discriminator(model.backbone.features)
+        self.discriminator = Discriminator(model.backbone.features, layers=2)
         self.safe = SafeTraining(self.guarded() if options.safe else [], options.tolerance)
 
     def players(self, head_ratio: float) -> list[Player]:
