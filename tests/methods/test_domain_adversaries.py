@@ -163,7 +163,10 @@ def test_the_top_of_the_reversal_is_a_setting(tiny: Callable[..., Model], batch_
     for reversal in (0.0, 0.1, 1.0):
         torch.manual_seed(0)
         method = DANN(model, DANNOptions(hidden=8, reversal=reversal), SIZES).eval()
-        parameters = [model.backbone.get_parameter("stem.proj.weight"), method.discriminator.layers[0].weight]
+        parameters = [
+            model.backbone.get_parameter("stem.proj.weight"),
+            method.get_parameter("discriminator.layers.0.weight"),
+        ]
         slopes.append(torch.autograd.grad(method(batch, moment)["loss"], parameters))
     (none, tenth, whole), in_discriminator = ([one[place] for one in slopes] for place in (0, 1))
     assert torch.allclose(tenth - none, 0.1 * (whole - none), atol=1e-7)
