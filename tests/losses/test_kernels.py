@@ -47,16 +47,11 @@ def test_mmd_equals_its_definition() -> None:
 
 
 def plain_cdd(source: torch.Tensor, target: torch.Tensor, labels_s: list[int], labels_t: list[int]) -> float:
-    kernel = plain_kernel(torch.cat([source, target]).numpy(), 5)
-    n = len(source)
-
     def discrepancy(c: int, d: int) -> float:
-        mine = [i for i, label in enumerate(labels_s) if label == c]
-        theirs = [n + i for i, label in enumerate(labels_t) if label == d]
-        e1 = np.mean([kernel[i, j] for i in mine for j in mine])
-        e2 = np.mean([kernel[i, j] for i in theirs for j in theirs])
-        e3 = np.mean([kernel[i, j] for i in mine for j in theirs])
-        return float(e1 + e2 - 2 * e3)
+        mine = [source[i].numpy() for i, label in enumerate(labels_s) if label == c]
+        theirs = [target[i].numpy() for i, label in enumerate(labels_t) if label == d]
+        kernel, n = plain_kernel(np.stack(mine + theirs), 5), len(mine)  # a bandwidth for each pair of classes
+        return float(kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean())
 
     shared = sorted(set(labels_s) & set(labels_t) - {-1})
     intra = [discrepancy(c, c) for c in shared]
@@ -72,6 +67,16 @@ def test_cdd_equals_plain_loops_over_the_classes_that_both_have(labels_t: list[i
     labels_s = [0, 0, 1, 1, 2, 2, 2]
     got = contrastive_domain_discrepancy(source, target, torch.tensor(labels_s), torch.tensor(labels_t), classes=4)
     assert float(got) == pytest.approx(plain_cdd(source, target, labels_s, labels_t), rel=1e-4)
+
+
+def test_cdd_of_classes_that_are_one_point_each_is_finite() -> None:
+    points = torch.zeros(4, 3).requires_grad_()
+    labels = torch.tensor([0, 0, 1, 1])
+    loss = contrastive_domain_discrepancy(points, points.detach(), labels, labels, classes=2)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
+    assert points.grad is not None
+    assert points.grad.isfinite().all()
 
 
 def test_cdd_without_a_shared_class_is_zero_and_has_finite_gradients() -> None:

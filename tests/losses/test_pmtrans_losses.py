@@ -47,6 +47,22 @@ def test_label_space_loss_in_plain_loops(with_confidence: bool) -> None:
     assert float(got) == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_normalised_confidence_shifts_weight_between_images_and_not_to_the_source() -> None:
+    """sum(lambda^t c CE) / sum(lambda^t c) * sum(lambda^t) / B, as in the authors' code."""
+    torch.manual_seed(0)
+    logits, y_s, y_t = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1]), torch.tensor([1, 1, 2, 0, 2])
+    w_s, trust = torch.rand(5), torch.rand(5)
+    ce_s, ce_t = ([-log_softmax(logits[i].tolist())[int(y[i])] for i in range(5)] for y in (y_s, y_t))
+    w_t, c = (1 - w_s).tolist(), trust.tolist()
+    trusted = sum(w_t[i] * c[i] * ce_t[i] for i in range(5)) / sum(w_t[i] * c[i] for i in range(5))
+    expected = sum(float(w_s[i]) * ce_s[i] for i in range(5)) / 5 + trusted * sum(w_t) / 5
+    for scale in (1.0, 0.01, 30.0):
+        got = mixup_label_loss(logits, y_s, y_t, w_s, 1 - w_s, scale * trust, normalised=True)
+        assert float(got) == pytest.approx(expected, rel=1e-5)
+    nothing = mixup_label_loss(logits, y_s, y_t, w_s, 1 - w_s, 0 * trust, normalised=True)
+    assert float(nothing) == pytest.approx(sum(float(w_s[i]) * ce_s[i] for i in range(5)) / 5, rel=1e-5)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 @pytest.mark.parametrize("class_information", [False, True])
 def test_feature_space_loss_in_plain_loops(temperature: float, class_information: bool) -> None:

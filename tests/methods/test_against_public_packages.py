@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,7 +27,6 @@ from pmtrans.methods import Sizes
 from pmtrans.methods.dann import DANN, DANNOptions
 from pmtrans.methods.mcd import MCD, MCDOptions
 from pmtrans.methods.method import Method, Moment
-from pmtrans.methods.parts.adversary import reversal_coefficient
 from pmtrans.methods.symnets import domain_confusion, domain_loss, symmetric_entropy
 from pmtrans.model import Model
 from pmtrans.selection.evidence import Evidence
@@ -113,7 +113,7 @@ def test_sliced_wasserstein_is_that_of_pot_and_of_pytorch_adapt() -> None:
 def test_a_step_of_dann_moves_every_weight_as_that_of_pytorch_adapt(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
-    method = DANN(tiny(), DANNOptions(hidden=8, label_smoothing=0.0), SIZES).eval()
+    method = DANN(tiny(), DANNOptions(hidden=8, label_smoothing=0.0, reversal_images=100), SIZES).eval()
     theirs = copy.deepcopy(method)
     batch = batch_for(method.model)
     step(method, batch)
@@ -121,7 +121,7 @@ def test_a_step_of_dann_moves_every_weight_as_that_of_pytorch_adapt(
     hooks.DANNHook(
         [torch.optim.SGD(theirs.parameters(), RATE)],
         weighter=weighters.SumWeighter(weights={"src_domain_loss": 0.5, "target_domain_loss": 0.5}),
-        gradient_reversal_weight=reversal_coefficient(MOMENT),
+        gradient_reversal_weight=2 / (1 + math.exp(-5)) - 1,
     )({**players, **their_batch(batch)})
     assert_same_weights(method, theirs)
 
@@ -129,7 +129,7 @@ def test_a_step_of_dann_moves_every_weight_as_that_of_pytorch_adapt(
 def test_the_three_steps_of_mcd_move_every_weight_as_those_of_pytorch_adapt(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
-    method = MCD(tiny(), MCDOptions(repeats=3, label_smoothing=0.0), SIZES).eval()
+    method = MCD(tiny(), MCDOptions(repeats=3, label_smoothing=0.0, weight=1.0, class_balance=0.0), SIZES).eval()
     theirs = copy.deepcopy(method)
     batch = batch_for(method.model)
     step(method, batch)

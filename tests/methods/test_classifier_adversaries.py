@@ -91,7 +91,7 @@ def test_the_three_losses_of_mcd_are_those_of_the_paper(
 ) -> None:
     model = tiny().eval()
     batch = batch_for(model)
-    method = MCD(model, MCDOptions(label_smoothing=0.0, class_balance=0.01), SIZES).eval()
+    method = MCD(model, MCDOptions(label_smoothing=0.0, class_balance=0.01, weight=10.0), SIZES).eval()
     with torch.no_grad():
         f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
         z_s = [head(f_s).numpy() for head in (model.head, method.second_classifier)]
@@ -102,8 +102,38 @@ def test_the_three_losses_of_mcd_are_those_of_the_paper(
     balance = 0.01 * sum(-np.log(p.mean(0)).mean() for p in p_t)
     losses = {phase: float(method(batch, at(phase))["loss"].detach()) for phase in method.phases(at())}
     assert losses["source"] == pytest.approx(classification + balance, rel=1e-4)
-    assert losses["classifiers"] == pytest.approx(classification - discrepancy + balance, rel=1e-4)
-    assert losses["features_4"] == pytest.approx(discrepancy, rel=1e-4)
+    assert losses["classifiers"] == pytest.approx(classification - 10 * discrepancy + balance, rel=1e-4)
+    assert losses["features_4"] == pytest.approx(10 * discrepancy, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mcd", "swd"])
+def test_the_discrepancy_weighs_10_and_the_class_balance_a_hundredth_by_default(name: str) -> None:
+    options = METHODS[name].options.model_validate({})
+    assert (options.weight, options.class_balance) == (10, 0.01)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("mcd", "second_classifier"), ("swd", "second_classifier"), ("mdd", "adversary")]
+)
+def test_the_classifier_that_opposes_a_linear_one_is_not_linear(
+    name: str, module: str, tiny: Callable[..., Model]
+) -> None:
+    """Two linear classifiers of the same features have one optimum on the source: nothing is left to disagree on."""
+    torch.manual_seed(0)
+    model = tiny()
+    opponent = METHODS[name].create(model, METHODS[name].options(), SIZES).get_submodule(module).eval()
+    one, other, none = torch.randn(1, 32), torch.randn(1, 32), torch.zeros(1, 32)
+
+    def bend(classifier: torch.nn.Module) -> float:
+        with torch.no_grad():
+            return float((classifier(one + other) - classifier(one) - classifier(other) + classifier(none)).abs().max())
+
+    assert bend(model.head) == pytest.approx(0, abs=1e-6)
+    assert bend(opponent) > 1e-3
+
+
+def test_the_margin_of_mdd_is_4_by_default() -> None:
+    assert MDDOptions().margin == 4
 
 
 def test_class_balance_is_least_for_an_even_batch() -> None:
@@ -117,7 +147,7 @@ def test_mdd_trains_the_adversary_for_and_the_features_against_the_disparity(
 ) -> None:
     model = tiny().eval()
     batch = batch_for(model)
-    method = MDD(model, MDDOptions(margin=2.0, reversal=0.1, reversal_steps=100), SIZES).eval()
+    method = MDD(model, MDDOptions(margin=2.0, reversal=0.1, reversal_images=100), SIZES).eval()
     f_s, f_t = model.backbone(batch.source_images), model.backbone(batch.target_images)
     y_s, y_t = model.head(f_s).argmax(1), model.head(f_t).argmax(1)
     a_s, a_t = method.adversary(f_s).log_softmax(1), method.adversary(f_t).softmax(1)

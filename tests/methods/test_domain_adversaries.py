@@ -13,7 +13,7 @@ from scipy.special import entr, expit, softmax
 from gradients import gradient
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.methods import Sizes
+from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.cdan import CDAN, CDANOptions, OuterProduct, RandomSketch
 from pmtrans.methods.dann import DANN, DANNOptions
 from pmtrans.methods.method import Method, Moment
@@ -56,7 +56,7 @@ def test_dann_reverses_the_gradient_of_the_features_and_not_that_of_the_discrimi
     model = tiny().double().eval()
     batch = batch_for(model)
     batch.source_images, batch.target_images = batch.source_images.double(), batch.target_images.double()
-    method = DANN(model, DANNOptions(hidden=8), SIZES).double().eval()
+    method = DANN(model, DANNOptions(hidden=8, reversal_images=None), SIZES).double().eval()
 
     def slope(parameter: torch.Tensor, part: str) -> float:
         with torch.no_grad():
@@ -123,3 +123,51 @@ def test_the_predictions_that_cdan_conditions_on_are_not_trained_by_it(
         CDAN(model, CDANOptions(entropy=True, hidden=8, weight=weight), SIZES).eval()(batch, MOMENT)["loss"].backward()
         gradients.append(gradient(model.head.get_parameter("weight")).clone())
     assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("name", ["dann", "cdan", "ila", "dwl", "mdd"])
+def test_the_reversal_follows_the_images_seen_and_not_the_length_of_the_training(
+    name: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    """The features' gradient less that of step 0 is the reversal's share; long after its ramp it is at its top."""
+    model = tiny().eval()
+    method = METHODS[name].create(model, METHODS[name].options(), SIZES).eval()
+    batch = batch_for(model)
+    in_features = model.backbone.get_parameter("stem.proj.weight")
+
+    def slope(step: int, steps: int, pairs: int) -> torch.Tensor:
+        moment = Moment(step, steps, 10, "features_1" if name == "dwl" else "joint", pairs=pairs)
+        found: torch.Tensor = torch.autograd.grad(method(batch, moment)["loss"], in_features)[0]
+        return found
+
+    start, top = slope(0, 100, 32), slope(10**7, 10**7, 32)
+
+    def share(step: int, steps: int, pairs: int) -> float:
+        along = (top - start).flatten()
+        return float((slope(step, steps, pairs) - start).flatten() @ along / (along @ along))
+
+    batch_size = 32 if name == "mdd" else 36  # of the published recipe, whose ramp is exp(-i / 1000)
+    for step in (29, 100, 2944):
+        published = 2 / (1 + math.exp(-step / 1000)) - 1
+        assert share(step, 10**4, batch_size) == pytest.approx(published, abs=2e-3)
+        assert share(step, step, batch_size) == pytest.approx(published, abs=2e-3)  # in a training of any length
+    assert share(2944, 10**4, batch_size) == pytest.approx(0.9, abs=2e-3)
+    assert share(1472, 10**4, 2 * batch_size) == pytest.approx(0.9, abs=2e-3)  # twice the batch, half the steps
+
+
+def test_the_top_of_the_reversal_is_a_setting(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
+    model = tiny().eval()
+    batch = batch_for(model)
+    moment = Moment(10**6, 10**6, 10, pairs=36)
+    slopes = []
+    for reversal in (0.0, 0.1, 1.0):
+        torch.manual_seed(0)
+        method = DANN(model, DANNOptions(hidden=8, reversal=reversal), SIZES).eval()
+        parameters = [
+            model.backbone.get_parameter("stem.proj.weight"),
+            method.get_parameter("discriminator.layers.0.weight"),
+        ]
+        slopes.append(torch.autograd.grad(method(batch, moment)["loss"], parameters))
+    (none, tenth, whole), in_discriminator = ([one[place] for one in slopes] for place in (0, 1))
+    assert torch.allclose(tenth - none, 0.1 * (whole - none), atol=1e-7)
+    assert torch.equal(in_discriminator[0], in_discriminator[2])

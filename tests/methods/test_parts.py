@@ -42,7 +42,8 @@ def test_the_coefficient_ramps_from_nothing_to_its_top() -> None:
     assert reversal_coefficient(Moment(0, 100, 10)) == 0
     assert reversal_coefficient(Moment(30, 100, 10)) == pytest.approx(2 / (1 + math.exp(-3)) - 1)
     # the published form of a ramp over steps: 2 h / (1 + exp(-i / 1000)) - h
-    assert reversal_coefficient(Moment(700, 10**6, 10), 0.1, 10_000) == pytest.approx(0.2 / (1 + math.exp(-0.7)) - 0.1)
+    moment = Moment(700, 10**6, 10, pairs=8)
+    assert reversal_coefficient(moment, 0.1, 80_000) == pytest.approx(0.2 / (1 + math.exp(-0.7)) - 0.1)
 
 
 def test_a_discriminator_of_three_layers_is_the_formula_written_out() -> None:

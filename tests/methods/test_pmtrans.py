@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from asked_for import asking
+from pmtrans.backbones.encoding import Encoding
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import (
@@ -280,6 +281,18 @@ def test_reference_weighs_the_target_with_the_beta_sample(
     target = loss_of(create(model, ratio_weighs="target", **skewed), batch_for(model), "label_weight_mean")
     assert float(source) > 0.8
     assert float(target) < 0.2
+
+
+@pytest.mark.parametrize(("labels", "same"), [("neighbours", True), ("kmeans", False)])
+def test_only_the_votes_of_the_bank_are_normalised_in_the_label_space(
+    labels: str, same: bool, tiny: Callable[..., Model]
+) -> None:
+    method = create(tiny(), pseudo_labels=labels, attention="uniform", feature_loss=False)
+    encoding = Encoding(torch.randn(4, 32))
+    arguments = torch.rand(4, 4), encoding, encoding, encoding, torch.randn(4, 3), (torch.arange(4) % 3,) * 2
+    trust = torch.rand(4)
+    one, other = (float(method.cross_entropy(*arguments, scale * trust)[1]) for scale in (1.0, 0.1))
+    assert (one == pytest.approx(other, rel=1e-4)) is same
 
 
 def test_learned_alpha_moves_with_the_descending_players(

@@ -92,6 +92,11 @@ def test_the_features_ascend_on_the_discriminator_and_it_descends(
     assert torch.allclose(gradients[0.1][1], gradients[0.2][1])
 
 
+def test_the_discriminator_has_one_hidden_layer_as_the_authors(tiny: Callable[..., Model]) -> None:
+    shapes = [tuple(p.shape) for p in create(tiny()).discriminator.parameters()]
+    assert shapes == [(1024, 32), (1024,), (1, 1024), (1,)]
+
+
 def test_a_collapse_is_undone(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
     """Two periods of four steps; at the start of the second the classifier begins to say one class only."""
     model = tiny()

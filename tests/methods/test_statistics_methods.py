@@ -145,6 +145,25 @@ def test_ckb_begins_with_the_distance_and_adds_the_entropy_later(
     assert total(method, batch) == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_distance_of_ckb_moves_the_features_and_not_the_labels_that_it_is_given(
+    tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = tiny().eval()
+    with torch.no_grad():
+        model.head.get_parameter("weight").mul_(50)  # predictions that a gradient could move
+    batch = batch_for(model)
+    gradients = []
+    for weight in (0.0, 5.0):
+        model.zero_grad()
+        create("ckb", model, weight=weight, entropy_weight=0.0)(batch, MIDDLE)["loss"].backward()
+        gradients.append(
+            [gradient(model.get_parameter(name)).clone() for name in ("head.weight", "backbone.stem.proj.weight")]
+        )
+    (head, features), (head_with, features_with) = gradients
+    assert torch.equal(head, head_with)
+    assert not torch.allclose(features, features_with)
+
+
 def test_tsa_augments_with_what_it_remembers_of_the_target(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:

@@ -80,6 +80,22 @@ def test_both_discriminators_descend_and_the_features_ascend_on_them(
     assert after_a_step_of(model.backbone) > before
 
 
+def test_the_patch_discriminator_also_learns_from_what_its_weights_do_to_the_attention(
+    lively: Callable[[str], Model], batch_for: Callable[..., Batch]
+) -> None:
+    model = lively("vit").eval()
+    method = TVT(model, TVTOptions(global_adversary=0.0, patch_adversary=0.0, information=0.0), SIZES).eval()
+    method(batch_for(model), MOMENT)["loss"].backward()
+    slope = method.get_parameter("patch_discriminator.layers.0.weight").grad
+    assert slope is not None
+    assert slope.any()
+
+
+def test_the_discriminators_move_at_the_rate_of_the_backbone(tiny: Callable[..., Model]) -> None:
+    ratios = {player.name: player.ratio for player in TVT(tiny(), TVTOptions(), SIZES).players(10.0)}
+    assert ratios == {"feature_extractor": 1, "classifier": 10, "discriminators": 1}
+
+
 def test_a_backbone_without_a_class_token_is_refused_at_once(tiny: Callable[..., Model]) -> None:
     with pytest.raises(ModelError, match="no class token"):
         TVT(tiny("swin"), TVTOptions(), SIZES)

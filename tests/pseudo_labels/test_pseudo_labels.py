@@ -110,12 +110,15 @@ def test_neighbours_vote_without_the_image_itself() -> None:
         return [value / math.sqrt(sum(v * v for v in row)) for value in row]
 
     kept = [unit(row) for row in features.tolist()]
-    votes = probabilities.tolist()
-    squared = [[p * p for p in row] for row in logits.softmax(1).tolist()]
-    per_class = [sum(row[k] for row in squared) for k in range(3)]
-    for place, row, new in zip(index.tolist(), squared, seen.tolist(), strict=True):
-        balanced = [row[k] / per_class[k] for k in range(3)]
-        votes[place] = [value / sum(balanced) for value in balanced]
+
+    def balanced(rows: list[list[float]]) -> list[list[float]]:
+        """p^2 over its mean of each class; the authors' code has the sum, which is the batch size times that."""
+        mean = [sum(row[k] ** 2 for row in rows) / len(rows) for k in range(3)]
+        return [[row[k] ** 2 / mean[k] for k in range(3)] for row in rows]
+
+    votes = balanced(probabilities.tolist())
+    for place, row, new in zip(index.tolist(), balanced(logits.softmax(1).tolist()), seen.tolist(), strict=True):
+        votes[place] = row
         kept[place] = unit(new)
     for position, place in enumerate(index.tolist()):
         similarity = [sum(a * b for a, b in zip(kept[place], other, strict=True)) for other in kept]

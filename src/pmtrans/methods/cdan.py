@@ -85,7 +85,7 @@ class CDAN(Method):
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))
         z_s, z_t = logits.chunk(2)
         classification = classification_loss(z_s, batch.source_labels, self.options.label_smoothing)
-        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps)
+        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)
         joint = self.conditioning(reverse_gradient(features, strength), logits.detach().softmax(1))
         d_s, d_t = self.discriminator(joint).chunk(2)
         weights = (entropy_weights(z_s), entropy_weights(z_t)) if self.options.entropy else (None, None)

@@ -23,6 +23,8 @@ from pmtrans.pseudo_labels import kmeans_pseudo_labels
 class CGDMOptions(MCDOptions):
     """Switches of CGDM."""
 
+    weight: float = Field(1.0, ge=0, description="weight of the discrepancy")
+    class_balance: float = Field(0.0, ge=0, le=0, description="none: the entropy of the mean takes its part")
     gradient_weight: float = Field(0.01, ge=0, description="weight of the gradient discrepancy")
     entropy_weight: float = Field(0.01, ge=0, description="weight of the target's mean entropy minus that of the mean")
     pseudo_label_weight: float = Field(0.01, ge=0, description="weight of the cross entropy on pseudo labels")
@@ -31,15 +33,19 @@ class CGDMOptions(MCDOptions):
 
 @float32_losses
 def weighted_cross_entropy(logits_BK: Tensor, labels_B: Tensor) -> Tensor:
-    """mean w CE, w = 1 + exp(-H) scaled to a mean of 1: certain images weigh more."""
-    return (entropy_weights(logits_BK) * F.cross_entropy(logits_BK, labels_B, reduction="none")).mean()
+    """mean w CE, w = 1 + exp(-H) scaled to a sum of 1 (so in the authors' code): certain images weigh more."""
+    weights_B = entropy_weights(logits_BK) / len(logits_BK)
+    return (weights_B * F.cross_entropy(logits_BK, labels_B, reduction="none")).mean()
 
 
 def gradient_discrepancy(source_loss: Tensor, target_loss: Tensor, classifier: nn.Module) -> Tensor:
-    """1 - cos between the two losses' gradients, mean over the classifier's parameters; differentiable itself."""
+    """1 - cos between the two losses' gradients, differentiable itself.
+
+    A mean over the rows of a matrix (each output's own direction), then over the classifier's parameters.
+    """
     parameters = list(classifier.parameters())
     source, target = (torch.autograd.grad(x, parameters, create_graph=True) for x in (source_loss, target_loss))
-    cosines = [F.cosine_similarity(s.flatten(), t.flatten(), dim=0) for s, t in zip(source, target, strict=True)]
+    cosines = [F.cosine_similarity(s, t, dim=-1).mean() for s, t in zip(source, target, strict=True)]
     return 1 - torch.stack(cosines).mean()
 
 
@@ -87,10 +93,10 @@ class CGDM(MCD):
             return {"loss": loss, "classification": classification.detach()}
         discrepancy = self.discrepancy(*target)
         if moment.phase == "classifiers":
-            loss = self.classification(source, batch) - discrepancy + entropy
+            loss = self.classification(source, batch) - self.options.weight * discrepancy + entropy
             return {"loss": loss, "discrepancy_before": discrepancy.detach()}
         gradients = self.gradients(source, target, batch.source_labels, pseudo_labels)
-        loss = discrepancy + entropy + self.options.gradient_weight * gradients
+        loss = self.options.weight * discrepancy + entropy + self.options.gradient_weight * gradients
         return {"loss": loss, "discrepancy": discrepancy.detach(), "gradient_discrepancy": gradients.detach()}
 
     def pseudo(self, target: Logits, pseudo_labels: Tensor) -> Tensor:

@@ -54,7 +54,8 @@ class CKB(Method):
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         labels_s = F.one_hot(batch.source_labels, self.model.classes).float()
         labels_t = logits_t.float().softmax(1)
-        bures = conditional_kernel_bures_loss(features_s, features_t, labels_s, labels_t, self.options.epsilon)
+        given_t = labels_t.detach()  # what the features are conditioned on is not moved to bring them together
+        bures = conditional_kernel_bures_loss(features_s, features_t, labels_s, given_t, self.options.epsilon)
         loss = classification + self.options.weight * bures
         parts = {"classification": classification.detach(), "bures": bures.detach()}
         if self.options.label_mmd > 0:

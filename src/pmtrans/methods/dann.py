@@ -13,7 +13,14 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes
-from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import (
+    PUBLISHED_RAMP,
+    Discriminator,
+    ReversalImages,
+    discriminator_player,
+    reversal_coefficient,
+    reverse_gradient,
+)
 from pmtrans.model import Model
 
 
@@ -22,7 +29,8 @@ class DANNOptions(Options):
 
     weight: float = Field(1.0, ge=0, description="weight of the domain loss")
     hidden: int = Field(1024, ge=1, description="width of the discriminator")
-    reversal_steps: int | None = Field(None, ge=1, description="steps the reversal ramps up over; null: the training")
+    reversal: float = Field(1.0, ge=0, description="largest factor of the reversed gradient")
+    reversal_images: ReversalImages = PUBLISHED_RAMP
 
 
 class DANN(Method):
@@ -46,7 +54,7 @@ class DANN(Method):
         classification = classification_loss(
             self.model.head(features[: len(batch.source_labels)]), batch.source_labels, self.options.label_smoothing
         )
-        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps)
+        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)
         d_s, d_t = self.discriminator(reverse_gradient(features, strength)).chunk(2)
         domain = domain_adversarial_loss(d_s, d_t)
         return {

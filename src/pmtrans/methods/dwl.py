@@ -19,7 +19,14 @@ from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.mcd import three_steps
 from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import (
+    PUBLISHED_RAMP,
+    Discriminator,
+    ReversalImages,
+    discriminator_player,
+    reversal_coefficient,
+    reverse_gradient,
+)
 from pmtrans.model import Model
 
 
@@ -28,7 +35,8 @@ class DWLOptions(Options):
 
     repeats: int = Field(4, ge=1, description="times the features move per batch (step C)")
     hidden: int = Field(1024, ge=1, description="width of the discriminator")
-    weight: float = Field(1.0, ge=0, description="weight of the domain loss beside the classifiers' discrepancy")
+    weight: float = Field(0.2, ge=0, description="largest factor of the reversed gradient, times tau")
+    reversal_images: ReversalImages = PUBLISHED_RAMP
 
 
 def distance_of_means(source_NF: Tensor, target_MF: Tensor) -> Tensor:
@@ -122,7 +130,7 @@ class DWL(Method):
         if moment.phase == "classifiers":
             loss = self.classification((self.first_auxiliary, self.second_auxiliary), f_s, batch)
             return {"loss": loss - (1 - tau) * disagreement, "discrepancy_before": disagreement.detach()}
-        strength = reversal_coefficient(moment, self.options.weight)
+        strength = reversal_coefficient(moment, self.options.weight, self.options.reversal_images)
         domain = self.domain(reverse_gradient(features, tau * strength))
         classification = self.classification((self.model.head,), f_s, batch)
         return {

@@ -106,7 +106,7 @@ class ILA(Method):
 
     def _domain(self, features_2BF: Tensor, logits_2BK: Tensor, moment: Moment) -> Tensor:
         """L_d(D(R(T(f, g)))), as DANN or CDAN has it."""
-        strength = reversal_coefficient(moment, 1.0, self.options.reversal_steps)
+        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)
         joint = self.conditioning(reverse_gradient(features_2BF, strength), logits_2BK.detach().softmax(1))
         d_s, d_t = self.discriminator(joint).chunk(2)
         z_s, z_t = logits_2BK.chunk(2)

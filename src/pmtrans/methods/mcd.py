@@ -10,12 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from pmtrans.backbones.head import create_head
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.precision import float32_losses
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
+from pmtrans.methods.parts.heads import opposing_classifier
 from pmtrans.model import Model
 
 Logits = tuple[Tensor, Tensor]  # of the first and of the second classifier
@@ -36,7 +36,9 @@ class MCDOptions(Options):
     """Switches of MCD."""
 
     repeats: int = Field(4, ge=1, description="times the features move per batch (step C)")
-    class_balance: float = Field(0.0, ge=0, description="weight of the class-balance term; 0.01 in the VisDA recipe")
+    weight: float = Field(10.0, ge=0, description="weight of the discrepancy, which is a mean over classes")
+    class_balance: float = Field(0.01, ge=0, description="weight of the class-balance term")
+    hidden: int = Field(1024, ge=1, description="width of the second classifier's hidden layer")
 
 
 @float32_losses
@@ -46,7 +48,7 @@ def class_balance_loss(logits_BK: Tensor) -> Tensor:
 
 
 class MCD(Method):
-    """C1 and C2 are adversaries of F; C1 is the classifier that is kept."""
+    """C1 and C2 are adversaries of F; C1 is the classifier that is kept, C2 an MLP whatever C1 is."""
 
     title = "MCD"
     paper = "Maximum Classifier Discrepancy for Unsupervised Domain Adaptation, CVPR 2018"
@@ -56,7 +58,7 @@ class MCD(Method):
     def __init__(self, model: Model, options: MCDOptions, sizes: Sizes) -> None:
         super().__init__(model)
         self.options = options
-        self.second_classifier = create_head(options.head, model.backbone.features, sizes.classes)
+        self.second_classifier = opposing_classifier(model.backbone.features, sizes.classes, options.hidden)
         self.steps = three_steps(("classifier", "second_classifier"), ("feature_extractor",), options.repeats)
 
     def players(self, head_ratio: float) -> list[Player]:
@@ -79,12 +81,12 @@ class MCD(Method):
             f_s, f_t = features.chunk(2)
             target = self.classify(f_t)
             discrepancy = self.discrepancy(*target)
-            loss = self.classification(self.classify(f_s), batch) - discrepancy
+            loss = self.classification(self.classify(f_s), batch) - self.options.weight * discrepancy
             if self.options.class_balance:
                 loss = loss + self.balance(target)
             return {"loss": loss, "discrepancy_before": discrepancy.detach()}
         discrepancy = self.discrepancy(*self.classify(self.model.backbone(batch.target_images)))
-        return {"loss": discrepancy, "discrepancy": discrepancy.detach()}  # step C: min over F
+        return {"loss": self.options.weight * discrepancy, "discrepancy": discrepancy.detach()}  # step C: min over F
 
     def classify(self, features_BF: Tensor) -> Logits:
         return self.model.head(features_BF), self.second_classifier(features_BF)

@@ -1,7 +1,7 @@
 """MDD (Zhang et al., Bridging Theory and Algorithm for Domain Adaptation, ICML 2019).
 
 An adversarial classifier f' looks for the largest margin disparity between the domains; behind a reversed gradient
-the features make it small. f' is of the same kind as f, on the backbone's own features.
+the features make it small. f' is an MLP on the backbone's own features.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from pmtrans.backbones.head import create_head
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.adversary import reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.adversary import ReversalImages, reversal_coefficient, reverse_gradient
+from pmtrans.methods.parts.heads import opposing_classifier
 from pmtrans.model import Model
 
 
 class MDDOptions(Options):
     """Switches of MDD."""
 
-    margin: float = Field(3.0, gt=0, description="gamma = exp(rho), how much agreement on the source weighs")
+    margin: float = Field(4.0, gt=0, description="gamma = exp(rho), how much agreement on the source weighs")
     weight: float = Field(1.0, ge=0, description="weight of the disparity")
+    hidden: int = Field(1024, ge=1, description="width of the adversarial classifier's hidden layer")
     reversal: float = Field(0.1, gt=0, description="largest factor of the reversed gradient")
-    reversal_steps: int | None = Field(None, ge=1, description="steps the reversal ramps up over; null: the training")
+    reversal_images: ReversalImages = 10_000 * 32
 
 
 class MDD(Method):
@@ -39,7 +40,7 @@ class MDD(Method):
     def __init__(self, model: Model, options: MDDOptions, sizes: Sizes) -> None:
         super().__init__(model)
         self.options = options
-        self.adversary = create_head(options.head, model.backbone.features, sizes.classes)
+        self.adversary = opposing_classifier(model.backbone.features, sizes.classes, options.hidden)
 
     def players(self, head_ratio: float) -> list[Player]:
         adversary = Player("adversary", named(self.adversary, "adversary"), head_ratio)
@@ -49,7 +50,7 @@ class MDD(Method):
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))
         z_s, z_t = logits.chunk(2)
         classification = classification_loss(z_s, batch.source_labels, self.options.label_smoothing)
-        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_steps)
+        strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)
         a_s, a_t = self.adversary(reverse_gradient(features, strength)).chunk(2)
         disparity = margin_disparity(z_s, z_t, a_s, a_t, self.options.margin)
         return {

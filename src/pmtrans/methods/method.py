@@ -39,11 +39,17 @@ class Moment:
     steps: int
     steps_per_epoch: int
     phase: str = "joint"
+    pairs: int = 1  # of a step, over all processes and micro-batches
 
     @property
     def progress(self) -> float:
         """From 0 to 1."""
         return self.step / max(1, self.steps)
+
+    @property
+    def images_seen(self) -> int:
+        """Of each domain, before this step."""
+        return self.step * self.pairs
 
     @property
     def starts_epoch(self) -> bool:

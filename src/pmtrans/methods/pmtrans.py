@@ -190,7 +190,8 @@ class PMTrans(Method):
             feature_space = mixup_feature_loss(*features, by_label, by_target, w_s, w_t, self.options.temperature)
             feature_space = self.options.feature_weight * feature_space
         if self.options.label_loss:
-            label_space = mixup_label_loss(logits_i, source_labels, pseudo_labels, w_s, w_t, confidence)
+            normalised = self.bank is not None  # its votes are no probabilities
+            label_space = mixup_label_loss(logits_i, source_labels, pseudo_labels, w_s, w_t, confidence, normalised)
         return feature_space, label_space, w_s
 
     def _pseudo_labels(self, batch: Batch) -> tuple[Tensor, Tensor | None]:

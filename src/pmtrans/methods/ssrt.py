@@ -65,7 +65,7 @@ class SSRT(Method):
             raise ConfigError(
                 f"Key 'method.layers' cannot be {self.layers}: the backbone's blocks are 0 to {depth - 1}."
             )
-        self.discriminator = Discriminator(model.backbone.features)
+        self.discriminator = Discriminator(model.backbone.features, layers=2)
         self.safe = SafeTraining(self.guarded() if options.safe else [], options.tolerance)
 
     def players(self, head_ratio: float) -> list[Player]:
@@ -104,7 +104,7 @@ class SSRT(Method):
         logits_s, logits_t, logits_p = head(features_3BF).split(pairs)
 
         classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
-        coefficient = reversal_coefficient(moment, self.options.reversal, 10 * self.period(moment))
+        coefficient = reversal_coefficient(moment, self.options.reversal, 10 * self.period(moment) * moment.pairs)
         domains_2B = self.discriminator(reverse_gradient(features_3BF[: 2 * pairs], coefficient))
         adversary = 2 * domain_adversarial_loss(*domains_2B.chunk(2))
         taught, learning = (logits_t, logits_p) if torch.rand(()) < 0.5 else (logits_p, logits_t)

@@ -48,7 +48,7 @@ class TVT(Method):
             *named(self.global_discriminator, "global_discriminator"),
             *named(self.patch_discriminator, "patch_discriminator"),
         )
-        return [*super().players(head_ratio), Player("discriminators", discriminators, ratio=head_ratio)]
+        return [*super().players(head_ratio), Player("discriminators", discriminators)]  # the backbone's rate
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         reversal = reversal_coefficient(moment)

@@ -42,30 +42,37 @@ class FeatureBank(nn.Module):
 
 
 class NeighbourBank(FeatureBank):
-    """Unit-length features and sharpened probabilities of the target; pseudo labels by a vote of the neighbours."""
+    """Unit-length features and sharpened probabilities of the target; pseudo labels by a vote of the neighbours.
+
+    What is stored is p^2 over its mean of the class in the batch: sharper, and balanced over classes. The authors'
+    code has the sum for the mean, a batch size apart, which neither the labels nor a normalised loss can see.
+    """
 
     def __init__(self, images: int, features: int, classes: int, neighbours: int = 5) -> None:
         super().__init__(images, features, probabilities_MK=torch.zeros(images, classes))
         self.neighbours = min(neighbours, max(1, images - 1))
 
     def fill(self, features_MF: Tensor, **others: Tensor) -> None:
+        if "probabilities_MK" in others:
+            others["probabilities_MK"] = _balanced(others["probabilities_MK"])
         super().fill(F.normalize(features_MF.float(), dim=1), **others)
 
     @torch.no_grad()
     def label(self, index_B: Tensor, features_BF: Tensor, probabilities_BK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a batch, then vote: labels_B and their confidences_B.
+        """Store a batch, then vote: labels_B and their confidences_B, which compare images and are no probabilities.
 
-        What is stored is p^2 normalised per class over the batch (sharper, and balanced over classes), then per image.
         The vote is the unweighted mean over the nearest neighbours by cosine, the image itself excluded.
         """
         features_BF = F.normalize(features_BF.float(), dim=1)
-        sharp_BK = probabilities_BK.float().square()
-        sharp_BK = sharp_BK / sharp_BK.sum(0, keepdim=True).clamp_min(1e-12)
-        sharp_BK = sharp_BK / sharp_BK.sum(1, keepdim=True).clamp_min(1e-12)
-        self.store(index_B, features_BF, probabilities_MK=sharp_BK)
+        self.store(index_B, features_BF, probabilities_MK=_balanced(probabilities_BK))
         cosine_BM = features_BF @ self.features_MF.T
         cosine_BM.scatter_(1, index_B[:, None], -2.0)
         nearest_BJ = cosine_BM.topk(self.neighbours, dim=1).indices
         vote_BK = self.probabilities_MK[nearest_BJ].mean(1)
         confidence_B, label_B = vote_BK.max(1)
         return label_B, confidence_B
+
+
+def _balanced(probabilities_BK: Tensor) -> Tensor:
+    sharp_BK = probabilities_BK.float().square()
+    return sharp_BK / sharp_BK.mean(0, keepdim=True).clamp_min(1e-12)

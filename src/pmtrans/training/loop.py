@@ -130,7 +130,8 @@ class Loop:
 
     def take_step(self, batches: list[Batch]) -> tuple[dict[str, Any], bool]:
         """What there is to log, and whether it is of the kind that happens once an epoch and must be logged."""
-        moment = Moment(self.step, self.steps, self.epoch)
+        pairs = self.task.batch_size * self.config.train.accumulate
+        moment = Moment(self.step, self.steps, self.epoch, pairs=pairs)
 
         # pseudo labels, and whatever else a method refreshes between steps
         context = self.passes.context()

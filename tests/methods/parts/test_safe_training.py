@@ -108,6 +108,17 @@ def test_a_restore_brings_the_last_good_weights_back_and_starts_again() -> None:
     assert (int(safe.begin), int(safe.stretch), int(safe.restores)) == (32, 4, 3)
 
 
+def test_after_a_restore_the_last_good_period_stays_the_reference() -> None:
+    """6 classes, then 3 (restored), then 3 again: measured against the 3 that was undone, that would be no drop."""
+    layer = nn.Linear(2, 2)
+    safe = SafeTraining([layer], smallest_part=1)
+    verdicts = []
+    for number, diversity in enumerate([6, 3, 3, 6, 6]):
+        enter(safe, [diversity] * 8, 8, first=8 * number)
+        verdicts.append(safe.watch(Moment(8 * number + 8, 100, 10), 8, [layer]))
+    assert verdicts == [False, True, True, False, False]
+
+
 def test_no_restore_while_the_refinement_is_too_weak_to_be_the_cause() -> None:
     layer = nn.Linear(2, 2)
     safe = SafeTraining([layer], smallest_part=1)

@@ -20,7 +20,15 @@ def test_transferability_is_the_entropy_of_the_discriminator_in_bits() -> None:
     found = transferability(logits)
     assert found.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
     assert float(found[3]) == 1
-    assert not transferability(logits.requires_grad_()).requires_grad
+
+
+def test_the_gradient_of_transferability_is_that_of_finite_differences_and_finite_at_the_ends() -> None:
+    logits = torch.tensor([-200.0, -3.0, -0.5, 0.0, 2.0, 200.0], requires_grad=True)
+    transferability(logits).sum().backward()
+    p = [expit(np.array([d - 1e-4, d + 1e-4])) for d in logits.tolist()]
+    entropies = [(entr(pair) + entr(1 - pair)) / np.log(2) for pair in p]
+    assert logits.grad is not None
+    assert logits.grad.tolist() == pytest.approx([(after - before) / 2e-4 for before, after in entropies], abs=1e-5)
 
 
 @pytest.mark.parametrize(("family", "special"), [("vit", 1), ("distilled", 2)])

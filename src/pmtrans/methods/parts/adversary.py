@@ -6,13 +6,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from pmtrans.losses.tradeoff import ramp
 from pmtrans.methods.method import Moment, Player, named
+
+PUBLISHED_RAMP = 10_000 * 36  # exp(-i / 1000) at batches of 36 (CDAN, DANN beside it): 0.9 after 2,900 steps
+
+ReversalImages = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        description="images of each domain until the reversal is at its top, 0.9 of it after 0.29 of them; "
+        "null: the training",
+    ),
+]
 
 
 class Discriminator(nn.Module):
@@ -54,10 +66,11 @@ def reverse_gradient(values: Tensor, coefficient: float | Tensor = 1.0) -> Tenso
     return reversed_values
 
 
-def reversal_coefficient(moment: Moment, top: float = 1.0, ramp_steps: int | None = None) -> float:
+def reversal_coefficient(moment: Moment, top: float = 1.0, ramp_images: int | None = None) -> float:
     """top (2 / (1 + exp(-10 p)) - 1), from 0 at the first step to ``top``.
 
-    p is the progress of the training; with ``ramp_steps`` it is step / ramp_steps, whatever the training's length
-    (10000 gives the exp(-i / 1000) of most published recipes).
+    p is the progress of the training; with ``ramp_images`` it is the share of so many images of each domain that were
+    seen, whatever the training's length: a short training then has the first part of a published schedule, not all
+    of it in a hurry.
     """
-    return top * ramp(moment.progress if ramp_steps is None else moment.step / ramp_steps)
+    return top * ramp(moment.progress if ramp_images is None else moment.images_seen / ramp_images)

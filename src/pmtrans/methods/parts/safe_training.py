@@ -21,7 +21,7 @@ SMALLEST_PART = 62  # steps: the paper's periods have 1000; the mean over fewer 
 class SafeTraining(nn.Module):
     """The adaptive strength r, the record of diversity, and a real copy of the weights to return to.
 
-    A period of any length is recorded in sixteenths: sums and counts, the previous period in row 0, this one in row 1.
+    A period of any length is recorded in sixteenths: sums and counts, the last good period in row 0, this one in row 1.
     Parts of fewer than ``smallest_part`` steps are not compared, but for whole periods.
     """
 
@@ -68,7 +68,7 @@ class SafeTraining(nn.Module):
             means_2L = self.sums_2P.unflatten(1, (2**level, -1)).sum(2) / self.counts_2P.unflatten(
                 1, (2**level, -1)
             ).sum(2)
-            course = torch.cat([means_2L[0, -1:], means_2L[1]])  # the end of the last period, then this one
+            course = torch.cat([means_2L[0, -1:], means_2L[1]])  # the end of the last good period, then this one
             drops.append((course[:-1] - course[1:] > self.tolerance).any())  # a part without a step is NaN: no drop
         return torch.stack(drops).any()
 
@@ -85,8 +85,10 @@ class SafeTraining(nn.Module):
             self.stretch *= 1 + again.long()
             self.begin.fill_(moment.step)
             self.restores += 1
-        self.sums_2P.copy_(torch.stack([self.sums_2P[1], torch.zeros_like(self.sums_2P[1])]))
-        self.counts_2P.copy_(torch.stack([self.counts_2P[1], torch.zeros_like(self.counts_2P[1])]))
+        for record_2P in (self.sums_2P, self.counts_2P):
+            if not unsafe:  # what was undone is no measure for what comes: the last good period is
+                record_2P[0] = record_2P[1]
+            record_2P[1] = 0
         return unsafe
 
 

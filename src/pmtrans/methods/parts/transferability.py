@@ -48,9 +48,9 @@ class _WeightedClassAttention(AttentionMode):
 def transferability(domain_logits: Tensor) -> Tensor:
     """H(sigmoid(d)) in bits: 1 where the discriminator cannot tell the domains, 0 where it is sure (Eq. 7).
 
-    A weight, not something to train: the discriminator learns from its own loss alone.
+    Gradients pass: the discriminator also learns how its weights serve the classification, as in the authors' code.
     """
-    d = domain_logits.detach().float()
+    d = domain_logits.float()
     nats = nn.functional.softplus(d) - d * d.sigmoid()
     return nats / math.log(2)
 
