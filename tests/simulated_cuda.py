@@ -47,7 +47,7 @@ class Watch(TorchDispatchMode):
     """
 
     def __init__(self, device: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.device = device
         self.waits: list[str] = []
 

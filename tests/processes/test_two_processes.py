@@ -277,7 +277,7 @@ def test_a_batch_that_cannot_be_shared_and_a_users_mistake_are_one_line(home: Pa
 def test_two_processes_compile_what_one_computes(tmp_path: Path) -> None:
     """Rows are divided inside the compiled pass, and DDP averages its gradients."""
     port = free_port()
-    program = [sys.executable, str(Path(__file__).with_name("compiled_steps.py")), str(tmp_path)]
+    program = [sys.executable, str(Path(__file__).parents[1] / "compiled_steps.py"), str(tmp_path)]
     processes = [
         subprocess.Popen(program, env=environment(rank, port), stderr=subprocess.PIPE, text=True) for rank in (0, 1)
     ]
