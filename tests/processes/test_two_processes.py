@@ -17,7 +17,9 @@ import torch
 from safetensors.torch import load_file
 
 import tiny_run
+from compiled_steps import losses_and_gradients
 from pmtrans.methods import METHODS
+from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
 from pmtrans.run.metrics import TIMES, read_metrics
 from pmtrans.settings import load_config
@@ -273,3 +275,20 @@ def test_a_batch_that_cannot_be_shared_and_a_users_mistake_are_one_line(home: Pa
     assert ended.returncode == 2
     assert ended.stderr.strip().splitlines()[-1].startswith("error: train.batch_size=5 cannot be shared by 2 processes")
     assert ended.stderr.count("error:") == 1
+
+
+def test_two_processes_compile_what_one_computes(tmp_path: Path) -> None:
+    """Rows are divided inside the compiled pass, and DDP averages its gradients."""
+    port = free_port()
+    program = [sys.executable, str(Path(__file__).parents[1] / "compiled_steps.py"), str(tmp_path)]
+    processes = [
+        subprocess.Popen(program, env=environment(rank, port), stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    alone = losses_and_gradients(Processes(), compile_it=False)
+    for rank in (0, 1):
+        found = json.loads((tmp_path / f"compiled-{rank}.json").read_text(encoding="utf-8"))
+        assert found["graphs"] > 0  # it was compiled
+        for step, expected in zip(found["steps"], alone, strict=True):
+            assert step == pytest.approx(expected, rel=1e-4)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from torch._inductor import config as inductor
 
 from pmtrans.config import Config
+from pmtrans.errors import ConfigError
 from pmtrans.progress import Reporter
 from pmtrans.run.metrics import read_metrics
 from pmtrans.training.train import train
@@ -48,3 +50,9 @@ def test_a_run_in_bf16_has_nearly_the_losses_of_one_in_fp32(losses: Callable[...
     half, full = losses("half", train__precision="bf16"), losses("full", train__precision="fp32")
     assert half == pytest.approx(full, rel=0.02)
     assert half != full  # the passes did run in eight bits of mantissa
+
+
+def test_without_a_compiler_nothing_is_begun(configure: Callable[..., Config], tmp_path: Path) -> None:
+    with inductor.patch({"cpp.cxx": ("/nowhere/g++",)}), pytest.raises(ConfigError, match="needs a C\\+\\+ compiler"):
+        train(configure(train__compile=True), tmp_path / "run", Reporter(quiet=True))
+    assert not (tmp_path / "run").exists()

@@ -9,7 +9,7 @@ from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.before_block import before_block
 from pmtrans.backbones.blocks import check_growing_batch, transformer_blocks
 from pmtrans.backbones.encoding import Encoding
-from pmtrans.mixing.mixing import Mixed
+from pmtrans.mixing.mixing import Mixed, interpolate
 from pmtrans.mixing.mixup import Mixup
 from pmtrans.processes.rows import own_rows
 
@@ -30,8 +30,8 @@ class ManifoldMixup(Mixup):
 
         def mix_hidden(hidden_2B: Tensor) -> Tensor:
             source_B, target_B = hidden_2B.chunk(2)
-            weight_B = own_rows(mixed.ratio_BN[:, 0]).view(-1, *[1] * (hidden_2B.ndim - 1)).to(hidden_2B.dtype)
-            return torch.cat([hidden_2B, torch.lerp(target_B, source_B, weight_B)])
+            ratio_B = own_rows(mixed.ratio_BN[:, 0]).view(-1, *[1] * (hidden_2B.ndim - 1))
+            return torch.cat([hidden_2B, interpolate(source_B, target_B, ratio_B)])
 
         with before_block(blocks[int(torch.randint(len(blocks), ()))], mix_hidden):
             return backbone.encode(torch.cat([source_BND, target_BND]), scored)

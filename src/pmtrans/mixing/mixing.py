@@ -59,8 +59,7 @@ class Mixing(nn.Module, ABC):
     def mix(self, first_BND: Tensor, second_BND: Tensor) -> Mixed:
         """Definition 1: x_k = lambda_k * x_k^first + (1 - lambda_k) * x_k^second."""
         ratio_BN = self.ratios(len(first_BND))
-        weight_BN1 = ratio_BN.unsqueeze(-1).to(first_BND.dtype)
-        return Mixed(torch.lerp(second_BND, first_BND, weight_BN1), ratio_BN)
+        return Mixed(interpolate(first_BND, second_BND, ratio_BN.unsqueeze(-1)), ratio_BN)
 
     def forward(self, source_BND: Tensor, target_BND: Tensor) -> Mixed:
         """The tokens of the intermediate domain, and the source's ratios."""
@@ -76,3 +75,11 @@ class Mixing(nn.Module, ABC):
     def label_weights(self, ratio_BN: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
         """(lambda^s, lambda^t): how much of each parent's label a mixed image carries."""
         return label_weights(ratio_BN, scores.source_BN, scores.target_BN)
+
+
+def interpolate(first: Tensor, second: Tensor, ratio: Tensor) -> Tensor:
+    """ratio * first + (1 - ratio) * second, in float32 whatever the type of the tokens, which is kept.
+
+    In half precision the ratio would lose its digits, and its gradient, a sum over all channels, most of them.
+    """
+    return torch.lerp(second.float(), first.float(), ratio).to(first.dtype)

@@ -24,6 +24,7 @@ from pmtrans.run.folder import RunFolder, claim
 from pmtrans.run.provenance import environment, fingerprint
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.signals import stop_on_signals
+from pmtrans.training.accelerator import refuse_without_compiler
 from pmtrans.training.adopt import adopt_stages
 from pmtrans.training.conclusion import choose_reference, conclude
 from pmtrans.training.failures import explained_faults, explained_memory
@@ -73,9 +74,11 @@ def _opened(
     config = with_absolute_paths(config)
     refuse_missing(config.train.loggers)
     _refuse_random_head(config)
-    choose_device(config.train.device)  # one that cannot be used is told before anything is read
+    device = choose_device(config.train.device)  # one that cannot be used is told before anything is read
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
+        if config.train.compile:
+            processes.together(lambda: refuse_without_compiler(device))
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
         data = replace(_read(config, reporter, processes), cache=cache)
         folder = RunFolder(out)
