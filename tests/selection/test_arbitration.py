@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from made_up_evidence import EvidenceMaker
 from pmtrans.errors import UserError
-from pmtrans.selection.arbitration import Arbitration, arbitrate, arbitrate_on_both
+from pmtrans.selection.arbitration import Arbitration, arbitrate
 from pmtrans.selection.evidence import Evidence
 
 
@@ -82,22 +82,3 @@ def test_wiping_out_a_class_wins_nothing(made_up: EvidenceMaker) -> None:
 def test_evidence_of_other_images_is_refused(made_up: EvidenceMaker) -> None:
     with pytest.raises(UserError, match="different images"):
         arbitrate(made_up(targets=10), made_up(targets=11))
-
-
-def test_on_both_grounds_only_what_they_do_not_contradict_counts() -> None:
-    """Two models, each on features that side with it: what one ground says is taken back by the other."""
-    labels = torch.arange(60) % 3
-    near = torch.eye(3)[labels]
-    wrong = labels.clone()
-    wrong[:12] = (wrong[:12] + 1) % 3
-    bent = torch.eye(3)[wrong]  # the second model's features follow its own calls
-
-    def model(called: torch.Tensor, features: torch.Tensor) -> Evidence:
-        return Evidence(torch.eye(3)[labels], torch.eye(3)[labels], labels, features, torch.eye(3)[called])
-
-    one, other = model(labels, near), model(wrong, bent)
-    assert arbitrate(one, other.on_features_of(one)).for_baseline == 12
-    assert arbitrate(one.on_features_of(other), other).for_adapted == 12
-    assert arbitrate_on_both(one, other).gain == 0.0
-    agreed = arbitrate_on_both(one, model(wrong, near))
-    assert (agreed.for_baseline, agreed.for_adapted) == (12, 0)

@@ -78,17 +78,6 @@ def arbitrate(baseline: Evidence, adapted: Evidence, *, neighbours: int = NEIGHB
     return Arbitration(outcome_M)
 
 
-def arbitrate_on_both(baseline: Evidence, adapted: Evidence) -> Arbitration:
-    """Judge each image on the features of both models, where no others are neutral.
-
-    A probe's own features side with it, and those of a fine-tuned model with that one: where the two grounds
-    contradict each other, an image is left undecided.
-    """
-    first = arbitrate(baseline, adapted.on_features_of(baseline))
-    second = arbitrate(baseline.on_features_of(adapted), adapted)
-    return Arbitration((first.outcome_M + second.outcome_M).sign())
-
-
 def check_same_images(baseline: Evidence, adapted: Evidence) -> None:
     """Refuse evidence that was gathered on other images."""
     same = (
