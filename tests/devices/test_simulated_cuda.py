@@ -158,7 +158,7 @@ PMTRANS: list[dict[str, Any]] = [
     {"ratio_weighs": "target", "mixing": "hierarchical", "attention": "softmaxed"},
     {"pseudo_labels": "neighbours", "confidence": False, "alpha": "softplus"},
     {"pseudo_labels": "propagation", "reuse_features": True, "alpha": "ramp", "attention": "uniform"},
-    {"align_head": False, "mcc": 1.0, "mic": 1.0, "information": 0.1, "beta": "fixed"},
+    {"align_head": "never", "mcc": 1.0, "mic": 1.0, "information": 0.1, "beta": "fixed"},
 ]
 
 

@@ -75,7 +75,7 @@ def test_the_mean_ratio_moves_by_the_pace_in_an_epoch_at_most(
 def test_labels_are_propagated_from_an_aligned_head(tiny: Callable[..., Model]) -> None:
     model = tiny()
     before = model.head.get_parameter("weight").detach().clone()
-    method, given = PMTrans(model, PMTransOptions(confidence=True), SIZES), context()
+    method, given = PMTrans(model, PMTransOptions(confidence=True, align_head="always"), SIZES), context()
     method.before_step(Moment(0, 40, 40), given)
     assert not torch.equal(before, model.head.get_parameter("weight"))
     features = given.target_pass().features_MF
@@ -89,9 +89,27 @@ def test_labels_are_propagated_from_an_aligned_head(tiny: Callable[..., Model]) 
     assert torch.equal(method.pseudo_labels_M, later)
 
 
+@pytest.mark.parametrize(("wrong", "moves"), [(1, False), (3, True)])
+def test_only_a_classifier_that_lags_behind_its_clusters_is_aligned(
+    wrong: int, moves: bool, tiny: Callable[..., Model]
+) -> None:
+    """Of nine images in three tight clusters, the classifier calls one or three otherwise than their cluster."""
+    torch.manual_seed(0)
+    clusters = torch.arange(3).repeat(3)
+    calls = clusters.clone()
+    calls[:wrong] = (calls[:wrong] + 1) % 3
+    features = 10 * torch.eye(32)[clusters] + 0.01 * torch.randn(9, 32)
+    target = TargetPass(features, 3 * F.one_hot(calls, 3).float())
+    model = tiny()
+    before = model.head.get_parameter("weight").detach().clone()
+    source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
+    PMTrans(model, PMTransOptions(), SIZES).before_step(Moment(0, 40, 40), Context(lambda: target, lambda: source))
+    assert torch.equal(before, model.head.get_parameter("weight")) != moves
+
+
 def test_confidence_of_clusters_where_labels_are_those_of_kmeans(tiny: Callable[..., Model]) -> None:
     method, given = (
-        PMTrans(tiny(), PMTransOptions(pseudo_labels="kmeans", align_head=False, confidence=True), SIZES),
+        PMTrans(tiny(), PMTransOptions(pseudo_labels="kmeans", align_head="never", confidence=True), SIZES),
         context(),
     )
     method.before_step(Moment(0, 40, 40), given)

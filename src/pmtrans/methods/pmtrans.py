@@ -33,6 +33,8 @@ from pmtrans.pseudo_labels import (
     propagated_probabilities,
 )
 
+AGREES = 0.8  # of the target: a classifier that calls so many images as their clusters do does not lag behind
+
 
 class PMTrans(Method):
     """The min-max cross-entropy game of the paper."""
@@ -100,7 +102,7 @@ class PMTrans(Method):
     def _begin(self, target: TargetPass, context: Context) -> TargetPass:
         """Align the classifier, fill the banks."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
-        if self.options.align_head:
+        if self._must_align(target):
             assert context.source_pass is not None
             align_head(self.model.head, context.source_pass(), target, self.options.label_smoothing)
             with torch.no_grad():
@@ -110,6 +112,12 @@ class PMTrans(Method):
         if self.seen is not None:
             self.seen.fill(features_MF, logits_MK=logits_MK)
         return TargetPass(features_MF, logits_MK)
+
+    def _must_align(self, target: TargetPass) -> bool:
+        if self.options.align_head != "lagging":
+            return self.options.align_head == "always"
+        clusters_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
+        return float((clusters_M == target.logits_MK.argmax(1)).float().mean()) < AGREES
 
     def _label(self, target: TargetPass) -> tuple[Tensor, Tensor]:
         """Labels_M of the whole target and their confidences_M."""

@@ -28,7 +28,7 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
 
 
 BEST: dict[str, Any] = {  # what goes beyond the paper, each with its reason; measured part by part in docs/results.md
-    "align_head": True,  # the classifier lags behind its own features: clusters of the target are right more often
+    "align_head": "lagging",  # the classifier lags behind its own features: clusters of the target are right more often
     "pseudo_labels": "propagation",  # near images share a label, whatever the shape of their cluster
     "information": 0.1,  # the one loss that touches a pure target image: its features are there already
     "alpha": "fixed",  # a learned weight hardly moves in a short run
@@ -71,8 +71,10 @@ class PMTransOptions(Options):
     alpha_learning_rate: float | None = Field(
         1e-2, gt=0, description="own rate of a learned alpha; null: the classifier's"
     )
-    align_head: bool = Field(
-        False, description="before the first step, fit the classifier to source and target with the features fixed"
+    align_head: Literal["never", "lagging", "always"] = Field(
+        "never",
+        description="before the first step, fit the classifier to source and target with the features fixed; lagging: "
+        "where it disagrees with their clusters on more than a fifth of the target",
     )
     pseudo_labels: Literal["kmeans", "propagation", "neighbours"] = Field(
         "kmeans", description="target labels: clusters, predictions spread over near images, or the authors' bank"
