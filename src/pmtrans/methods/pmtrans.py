@@ -92,12 +92,10 @@ class PMTrans(Method):
             target = TargetPass(self.seen.features_MF, self.seen.logits_MK)
         if first:
             target = self._begin(target, context)
-        labels_M, confidence_M = self._label(target)
+        labels_M = self._label(target)
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
-        if self.confidence_M is not None:
-            self.confidence_M.copy_(confidence_M)
 
     def _begin(self, target: TargetPass, context: Context) -> TargetPass:
         """Align the classifier, fill the banks."""
@@ -119,14 +117,18 @@ class PMTrans(Method):
         clusters_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
         return float((clusters_M == target.logits_MK.argmax(1)).float().mean()) < AGREES
 
-    def _label(self, target: TargetPass) -> tuple[Tensor, Tensor]:
-        """Labels_M of the whole target and their confidences_M."""
+    def _label(self, target: TargetPass) -> Tensor:
+        """Labels_M of the whole target; their confidences are stored where they are used."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
         if self.options.pseudo_labels == "propagation":
-            confidence_M, labels_M = propagated_probabilities(features_MF, logits_MK.float().softmax(1)).max(1)
-            return labels_M, confidence_M
+            highest_M, labels_M = propagated_probabilities(features_MF, logits_MK.float().softmax(1)).max(1)
+            if self.confidence_M is not None:
+                self.confidence_M.copy_(highest_M)
+            return labels_M
         labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
-        return labels_M, label_confidence(features_MF, labels_M, logits_MK.shape[1])
+        if self.confidence_M is not None:
+            self.confidence_M.copy_(label_confidence(features_MF, labels_M, logits_MK.shape[1]))
+        return labels_M
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
         pseudo_labels, confidence = self._pseudo_labels(batch)
