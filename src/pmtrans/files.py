@@ -62,8 +62,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """``write`` fills a temporary file beside ``path``; then it is flushed and renamed."""
     temporary = _beside(path, "tmp")
     with writing(path):
-        _refuse_moved(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_parents(path)
         mode = _create(temporary)
         try:
             write(temporary)
@@ -136,8 +135,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A folder filled under a temporary name and renamed when it is complete; an older one is replaced."""
     temporary = _beside(path, "tmp")
     with writing(path):
-        _refuse_moved(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_parents(path)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         try:
@@ -253,17 +251,27 @@ def run_lock(folder: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _refuse_moved(path: Path) -> None:
-    """A folder whose lock we hold, and that was removed or renamed meanwhile, is not made again in part."""
-    for descriptor, folder in list(_held.items()):
-        if folder not in path.absolute().parents:
-            continue
-        try:
-            same = os.path.samestat(os.fstat(descriptor), os.stat(folder / LOCK))
-        except OSError:
-            same = False
-        if not same:
-            raise WriteError(errno.ENOENT, "the folder was removed or renamed while it was in use", str(folder))
+def _make_parents(path: Path) -> None:
+    """The folders above ``path``; one whose lock we hold, and that was removed or renamed, is not made again in part.
+
+    Below such a folder each level is made by itself: it may vanish between the look at its lock and this.
+    """
+    above = list(path.absolute().parents)
+    held = [folder for lock, folder in list(_held.items()) if folder in above and _still_there(lock, folder)]
+    if not held:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return
+    innermost = max(held, key=lambda folder: len(folder.parts))
+    for folder in reversed(above[: above.index(innermost)]):
+        folder.mkdir(exist_ok=True)
+
+
+def _still_there(descriptor: int, folder: Path) -> bool:
+    """True, or an error that says what happened to the folder of our lock."""
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(descriptor), os.stat(folder / LOCK)):
+            return True
+    raise WriteError(errno.ENOENT, "the folder was removed or renamed while it was in use", str(folder))
 
 
 def refuse_foreign(path: Path) -> None:

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 import tiny_run
+from pmtrans import files
 from pmtrans.data import loader
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.loader import pair_batches
@@ -117,7 +118,27 @@ def test_a_run_whose_folder_is_removed_stops_in_one_line_and_leaves_no_part_of_i
         tiny_run.write_images(tmp_path / name)
     domains = {"data.source": str(tmp_path / "source"), "data.target": str(tmp_path / "target")}
     run = tmp_path / "run"
-    witness = tiny_run.Witness({3: lambda: shutil.rmtree(run)})
+    gone = tmp_path / "gone"  # at once: removed file by file, it would wait for the checkpoint that is being written
+    witness = tiny_run.Witness({3: lambda: run.rename(gone)})
     with pytest.raises(TrainingError, match=r"^Run folder .* cannot be written: .*"):
         train(load_config(None, [], {**tiny_run.SETTINGS, **domains}), run, witness)
+    assert not run.exists()
+
+
+def test_a_folder_that_vanishes_after_the_look_at_its_lock_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    look = files._still_there
+
+    def look_and_remove(descriptor: int, folder: Path) -> bool:
+        found = look(descriptor, folder)
+        shutil.rmtree(folder)
+        return found
+
+    with run_lock(run):
+        monkeypatch.setattr(files, "_still_there", look_and_remove)
+        with pytest.raises(WriteError):
+            write_json(run / "deep" / "after.json", 2)
     assert not run.exists()
