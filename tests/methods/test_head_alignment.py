@@ -5,7 +5,7 @@ from torch import nn
 
 from pmtrans.methods.method import SourcePass, TargetPass
 from pmtrans.methods.parts import head_alignment
-from pmtrans.methods.parts.head_alignment import align_head
+from pmtrans.methods.parts.head_alignment import align_head, refit_head
 
 
 def shifted_domains() -> tuple[SourcePass, TargetPass, torch.Tensor]:
@@ -58,3 +58,28 @@ def test_a_large_domain_is_thinned_evenly() -> None:
     assert len(thinned) == 16_667
     assert set(thinned.diff().tolist()) == {3}
     assert torch.equal(head_alignment._thinned(rows[:20_000]), rows[:20_000])
+
+
+def test_a_refitted_head_calls_the_target_as_its_labels_and_keeps_the_source() -> None:
+    source, target, labels = shifted_domains()
+    head = trained_on_source(source)
+    assert accuracy(head, target.features_MF, labels) < 0.9
+    for _ in range(5):
+        refit_head(head, source, target, labels, 0.1)
+    assert accuracy(head, target.features_MF, labels) > 0.95
+    assert accuracy(head, source.features_NF, labels) > 0.95
+
+
+def test_labels_are_thinned_with_their_images() -> None:
+    """Twice as many rows as are used, every second one of the other class: only even rows are seen."""
+    rows = 2 * head_alignment.ROWS
+    features = torch.eye(3)[torch.arange(rows) % 2]
+    labels = torch.arange(rows) % 2
+    source = SourcePass(torch.eye(3)[2:], torch.zeros(1, 3), torch.tensor([2]))
+    head = nn.Linear(3, 3)
+    nn.init.zeros_(head.weight), nn.init.zeros_(head.bias)
+    refit_head(head, source, TargetPass(features, torch.zeros(rows, 3)), labels, 0.0)
+    called = head(torch.eye(3)).detach()
+    assert called[0].argmax() == 0
+    assert called[2].argmax() == 2
+    assert called[1].argmax() != 1

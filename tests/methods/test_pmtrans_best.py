@@ -107,6 +107,24 @@ def test_only_a_classifier_that_lags_behind_its_clusters_is_aligned(
     assert torch.equal(before, model.head.get_parameter("weight")) != moves
 
 
+@pytest.mark.parametrize("refits", [True, False])
+def test_the_classifier_ends_with_the_labels_of_near_images(refits: bool, tiny: Callable[..., Model]) -> None:
+    """Nine images in three tight clusters; the classifier is wrong about one of each three: its neighbours are not."""
+    torch.manual_seed(0)
+    clusters = torch.arange(3).repeat_interleave(3)
+    calls = clusters.clone()
+    calls[::3] = (calls[::3] + 1) % 3
+    features = 10 * torch.eye(32)[clusters] + 0.3 * torch.randn(9, 32)
+    logits = 2 * F.one_hot(calls, 3).float()
+    source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
+    model = tiny()
+    before = model.head(features).argmax(1)
+    method = PMTrans(model, PMTransOptions(refit_head=refits), SIZES)
+    method.after_last_step(Context(lambda: TargetPass(features, logits), lambda: source))
+    assert torch.equal(model.head(features).argmax(1), clusters if refits else before)
+    assert not torch.equal(before, clusters)
+
+
 def test_confidence_of_clusters_where_labels_are_those_of_kmeans(tiny: Callable[..., Model]) -> None:
     method, given = (
         PMTrans(tiny(), PMTransOptions(pseudo_labels="kmeans", align_head="never", confidence=True), SIZES),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from pmtrans.config import Config
 from pmtrans.data.domains import read_data
 from pmtrans.methods.method import Context, Moment, Sizes
@@ -14,25 +16,49 @@ from pmtrans.progress import Reporter
 from pmtrans.signals import StopRequest
 from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import build
-from pmtrans.training.loop import Loop
-from pmtrans.training.passes import Passes
+from pmtrans.training.loop import Loop, Observer
+from pmtrans.training.passes import Evaluation, Passes
+
+
+def fit(config: Config, folder: Path, kind: type[SourceOnly], *observers: Observer) -> None:
+    quiet = Reporter(quiet=True)
+    _, task, trained = build(config, read_data(config, quiet), quiet)
+    method = kind(trained.model, SourceOnlyOptions(), Sizes(trained.model.classes, len(task.source), len(task.target)))
+    accelerator = create_accelerator("fp32")
+    passes = Passes(method.evaluated, task, 0, accelerator, Processes())
+    loop = Loop("moment", method, task, config, folder, accelerator, passes, quiet, StopRequest())
+    loop.fit(observers)
 
 
 def test_a_method_is_told_how_many_images_of_a_domain_went_before(
     configure: Callable[..., Config], tmp_path: Path
 ) -> None:
-    config = configure(train__batch_size=3, train__accumulate=2, train__max_steps=3)
-    quiet = Reporter(quiet=True)
-    _, task, trained = build(config, read_data(config, quiet), quiet)
     seen: list[int] = []
 
     class Counting(SourceOnly):
         def before_step(self, moment: Moment, context: Context) -> None:
             seen.append(moment.images_seen)
 
-    sizes = Sizes(trained.model.classes, len(task.source), len(task.target))
-    method = Counting(trained.model, SourceOnlyOptions(), sizes)
-    accelerator = create_accelerator("fp32")
-    passes = Passes(method.evaluated, task, 0, accelerator, Processes())
-    Loop("moment", method, task, config, tmp_path, accelerator, passes, quiet, StopRequest()).fit()
+    fit(configure(train__batch_size=3, train__accumulate=2, train__max_steps=3), tmp_path, Counting)
     assert seen == [0, 6, 12]
+
+
+def test_a_head_that_moves_after_the_last_step_is_what_the_last_evaluation_sees(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    seen: list[object] = []
+
+    class Settling(SourceOnly):
+        def after_last_step(self, context: Context) -> None:
+            context.target_pass()
+            with torch.no_grad():
+                self.model.head.get_parameter("weight").zero_()
+                self.model.head.get_parameter("bias").copy_(torch.tensor([1.0, 2.0]))
+            seen.append("settled")
+
+    def observe(evaluation: Evaluation) -> dict[str, float]:
+        seen.append((evaluation.step, evaluation.target.logits_MK.unique(dim=0).tolist() == [[1.0, 2.0]]))
+        return {}
+
+    fit(configure(train__max_steps=4, train__evaluate_every=2), tmp_path, Settling, observe)
+    assert seen == [(2, False), "settled", (4, True)]

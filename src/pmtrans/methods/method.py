@@ -162,6 +162,9 @@ class Method(nn.Module, ABC):
     def after_step(self, moment: Moment) -> None:
         """After the optimiser moved: project, average."""
 
+    def after_last_step(self, context: Context) -> None:
+        """Before the last evaluation: what is left to do when the features stand still. Only the head may move."""
+
     def state(self) -> dict[str, Tensor | float]:
         """Slow quantities for the log (concentrations, alpha)."""
         return {}

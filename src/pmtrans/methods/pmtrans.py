@@ -21,7 +21,7 @@ from pmtrans.losses import (
 )
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, TargetPass, named
 from pmtrans.methods.parts.additions import Additions
-from pmtrans.methods.parts.head_alignment import align_head
+from pmtrans.methods.parts.head_alignment import align_head, refit_head
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
@@ -218,6 +218,15 @@ class PMTrans(Method):
     def after_step(self, moment: Moment) -> None:
         self.mixing.beta.project()
         self.additions.after_step(self.model, moment)
+
+    def after_last_step(self, context: Context) -> None:
+        """Fit the classifier to the clusters of the last features, which it follows with a delay."""
+        if not self.options.refit_head:
+            return
+        assert context.source_pass is not None
+        target = context.target_pass()
+        labels_M = propagated_probabilities(target.features_MF, target.logits_MK.float().softmax(1)).argmax(1)
+        refit_head(self.evaluated.head, context.source_pass(), target, labels_M, self.options.label_smoothing)
 
     def state(self) -> dict[str, Tensor | float]:
         b, g = self.mixing.beta.concentrations().detach()

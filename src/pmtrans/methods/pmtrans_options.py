@@ -29,7 +29,7 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
 
 BEST: dict[str, Any] = {  # what goes beyond the paper, each with its reason; measured part by part in docs/results.md
     "align_head": "lagging",  # the classifier lags behind its own features: clusters of the target are right more often
-    "pseudo_labels": "propagation",  # near images share a label, whatever the shape of their cluster
+    "refit_head": True,  # near images share a label: more often right than the classifier, whose head follows late
     "information": 0.1,  # the one loss that touches a pure target image: its features are there already
     "alpha": "fixed",  # a learned weight hardly moves in a short run
     "beta_pace": 0.02,  # P moves as far in a short epoch as in a long one
@@ -75,6 +75,9 @@ class PMTransOptions(Options):
         "never",
         description="before the first step, fit the classifier to source and target with the features fixed; lagging: "
         "where it disagrees with their clusters on more than a fifth of the target",
+    )
+    refit_head: bool = Field(
+        False, description="after the last step the classifier is fitted to labels propagated over the last features"
     )
     pseudo_labels: Literal["kmeans", "propagation", "neighbours"] = Field(
         "kmeans", description="target labels: clusters, predictions spread over near images, or the authors' bank"

@@ -112,8 +112,12 @@ class Loop:
                 # evaluate and save
                 ends_early = self.step < self.steps and self.reporter.has_had_enough()
                 is_due = self.step % (train.evaluate_every or self.epoch) == 0
-                if is_due or ends_early or self.step == self.steps:
+                is_last = ends_early or self.step == self.steps
+                if is_due or is_last:
                     with self.feed.paused():
+                        if is_last:
+                            self.method.after_last_step(self.passes.context())
+                            self.passes.classify_again()
                         self._evaluate(records, observers)
                         records.save(self)
 

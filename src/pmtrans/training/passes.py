@@ -40,6 +40,14 @@ class Passes:
         """The model has moved. One pass over a large domain is gigabytes, so none is kept once it is stale."""
         self._made.clear()
 
+    def classify_again(self) -> None:
+        """The head alone has moved: the features stay."""
+        head, was_training = self.model.head, self.model.head.training
+        head.eval()
+        with torch.no_grad():
+            self._made = {name: Pass(made.features_MF, head(made.features_MF)) for name, made in self._made.items()}
+        head.train(was_training)
+
     def context(self) -> Context:
         """What a method may ask for between steps."""
         return Context(self.target, self.source)
