@@ -17,6 +17,7 @@ from pmtrans.cli.evaluate import evaluate
 from pmtrans.cli.export import export
 from pmtrans.cli.label_these import label_these
 from pmtrans.cli.methods import methods
+from pmtrans.cli.pack import pack
 from pmtrans.cli.predict import predict
 from pmtrans.cli.report import report
 from pmtrans.cli.serve import serve
@@ -34,7 +35,8 @@ app = Verbs(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 VERBS = (
-    demo, check, data, methods, settings, auto, train, evaluate, report, label_these, predict, export, serve, study
+    demo, check, data, pack, methods, settings, auto, train, evaluate, report, label_these, predict, export, serve,
+    study,
 )  # fmt: skip
 for command in VERBS:
     app.command()(command)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pmtrans.addresses import expand, is_pattern, is_remote
 from pmtrans.errors import ConfigError, DataError, ModelError, RunError, nearest, one_line
 
 _NO_METHODS = {"__init__", "method"}  # files of ``methods`` that are none, besides those that belong to another
@@ -33,7 +34,11 @@ def require_settings(
 
 
 def require_data(flag: str, path: str | Path) -> None:
-    if not Path(path).exists():
+    if is_remote(path):
+        return
+    if is_pattern(path):
+        expand(path)
+    elif not Path(path).exists():
         raise DataError(f"{flag} {one_line(path)}: there is no such folder or file")
 
 

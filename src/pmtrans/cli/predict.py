@@ -59,7 +59,7 @@ def predict(
     predictor = load(run, device)
     options = PredictOptions(min(batch_size, len(images)), top, abstain_below)
     processes = useful_workers(len(images), options.batch_size) if workers is None else workers
-    with stop_on_signals() as stop, _progress(len(images), quiet) as advance:
+    with stop_on_signals() as stop, progress(len(images), quiet) as advance:
         if to_stdout:
             with _standard_output() as stream:
                 counts = predict_to_stream(predictor, images, stream, options, processes, advance, stop)
@@ -108,7 +108,7 @@ def _standard_output() -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+def progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A progress bar with rate and remaining time, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TimeRemainingColumn

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from pmtrans.addresses import absolute
 from pmtrans.config.recipes import read_recipe
 from pmtrans.config.sections import Config
 from pmtrans.errors import ConfigError, nearest, one_line
@@ -93,7 +94,7 @@ LOCATIONS = ("source", "target", "root", "source_root", "target_root", "classes"
 
 def with_absolute_paths(config: Config) -> Config:
     """The same places from whatever working directory a run is resumed or looked at."""
-    data = {name: os.path.abspath(path) for name in (*LOCATIONS, "cache") if (path := getattr(config.data, name))}
+    data = {name: absolute(path) for name in (*LOCATIONS, "cache") if (path := getattr(config.data, name))}
     weights = config.backbone.weights
     changes: dict[str, Any] = {"data": config.data.model_copy(update=data)}
     if os.path.isfile(weights):

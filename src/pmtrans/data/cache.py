@@ -24,7 +24,9 @@ from typing import Any
 import PIL
 from PIL import Image
 
+from pmtrans.addresses import absolute
 from pmtrans.data.image import load_image
+from pmtrans.data.packed import image_state
 from pmtrans.data.transforms import Preprocessing, resize
 from pmtrans.errors import ConfigError, one_line
 
@@ -49,12 +51,12 @@ class ImageCache:
     def load(self, path: str, preprocessing: Preprocessing) -> Image.Image:
         """The image at ``path``, in RGB and resized; decoded from the file on a cache miss."""
         try:
-            status = os.stat(path)  # before decoding: a file that changes meanwhile is a miss next time
+            known = image_state(path)  # before decoding: a file that changes meanwhile is a miss next time
         except OSError:
             return load_image(path)  # raises with the reason
         side = preprocessing.resize_to
         key = _key(path, side, preprocessing.interpolation)
-        state = (key, status.st_size, status.st_mtime_ns, status.st_ctime_ns, side)
+        state = (key, *known, side)
         entry = self.folder / key.hex()[:2] / key.hex()[2:]
         pixels = _read(entry, state)
         if pixels is not None:
@@ -128,7 +130,7 @@ def read_image(path: str, preprocessing: Preprocessing, cache: ImageCache | None
 def _key(path: str, side: int, interpolation: str) -> bytes:
     """Hash of the path and of all that affects the pixels; Pillow versions may decode differently."""
     settings = f"{side} {interpolation} {PIL.__version__} full".encode()
-    return hashlib.blake2b(os.fsencode(os.path.abspath(path)) + b"\0" + settings, digest_size=16).digest()
+    return hashlib.blake2b(os.fsencode(absolute(path)) + b"\0" + settings, digest_size=16).digest()
 
 
 def _read(entry: Path, state: tuple[bytes, int, int, int, int]) -> bytes | None:

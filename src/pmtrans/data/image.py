@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import os
-import stat
 import warnings
 from typing import IO
 
@@ -21,6 +20,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from pmtrans.data.gate import MAX_PIXELS, UnavailableImage, is_of_the_file, refuse_costly, system_reason
+from pmtrans.data.packed import open_image
 from pmtrans.errors import DataError, one_line
 
 EXTENSIONS = frozenset(
@@ -69,10 +69,10 @@ def load_image(path: str, at_least: int | None = None) -> Image.Image:
     are a ``DataError``.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a named pipe would block
-            raise DataError("not a regular file")
-        with open(path, "rb") as file:
+        with open_image(path) as file:
             return decode_image(file, at_least)
+    except UnavailableImage:  # of a shard
+        raise
     except Exception as error:  # decoders raise nearly any exception on a broken file
         raise _as_ours(error, path) from None
 

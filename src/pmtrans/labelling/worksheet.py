@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmtrans.addresses import absolute
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
 from pmtrans.labelling.choice import Pick
@@ -30,8 +31,8 @@ def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], clas
     except OSError as error:
         raise RunError(f"--out {one_line(folder)!r} cannot be made: {error.strerror}.") from None
     # Sorted by path, so that the order does not tell which images the model is uncertain of.
-    ordered = sorted(picks, key=lambda pick: os.path.abspath(paths[pick.index]))
-    places = [os.path.abspath(paths[pick.index]) for pick in ordered]
+    ordered = sorted(picks, key=lambda pick: absolute(paths[pick.index]))
+    places = [absolute(paths[pick.index]) for pick in ordered]
     rows = [
         (place, pick.why, *(f"{value:.9g}" for value in (pick.weight, pick.probability, pick.mean_probability)))
         for place, pick in zip(places, ordered, strict=True)

@@ -14,6 +14,7 @@ import yaml
 
 from pmtrans.config import LOCATIONS, Config
 from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.packed import image_bytes
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_json, write_text
 from pmtrans.run.folder import RunFolder
@@ -98,7 +99,7 @@ def _fingerprint(domain: Domain) -> dict[str, Any]:
     return {
         "images": len(domain),
         "names": _hash(os.path.basename(path) for path in domain.paths),
-        "sizes": _hash(os.stat(path).st_size if os.path.exists(path) else None for path in sample),
+        "sizes": _hash(image_bytes(path) for path in sample),
     }
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from hostile_images import encoded, noise
 from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.packed import open_image
 from pmtrans.data.reading.layouts import LAYOUTS, Layout, layout_of
 from pmtrans.data.reading.order import label_free_order
 from pmtrans.data.reading.read import read_source, read_target
+from shards_by_hand import write_tar
 
 CLASSES = ("bike", "lamp", "mug")
 # An image is known by its seed. Names repeat between classes, as they do where each folder counts from 1.
@@ -86,6 +88,26 @@ def parquet_table(home: Path, files: Files) -> Path:
     return home / "table.parquet"
 
 
+def tar_shards(home: Path, files: Files) -> Path:
+    """Two shards, class by class."""
+    rows = sorted(files.items())
+    for number, part in enumerate((rows[:4], rows[4:])):
+        content = {name: encoded(noise(seed), "PNG") for name, seed in part}
+        labels = {name.replace(".png", ".cls"): name.split("/")[0].encode() for name in content}
+        write_tar(home / f"shard-{number}.tar", {**content, **labels})
+    return home / "shard-{0..1}.tar"
+
+
+def parquet_of_images(home: Path, files: Files) -> Path:
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = sorted(files.items())
+    columns = {"image": [encoded(noise(seed), "PNG") for _, seed in rows], "label": [n.split("/")[0] for n, _ in rows]}
+    parquet.write_table(pyarrow.table(columns), home / "images.parquet")
+    return home / "images.parquet"
+
+
 def huggingface_dataset(home: Path, files: Files) -> Path:
     """Rows sorted by class, as a dataset that was made from class folders has them."""
     import datasets
@@ -108,10 +130,11 @@ needs_datasets = pytest.mark.skipif(
 Writer = Callable[[Path, Files], Path]
 WRITERS: tuple[Writer, ...] = (
     *(class_folders, nested_folders, list_of_names, list_of_ids, list_without_labels),
-    *(comma_table, tab_table, parquet_table),
+    *(comma_table, tab_table, parquet_table, tar_shards),
 )
 KINDS = [
     *(pytest.param(writer, id=writer.__name__) for writer in WRITERS),
+    pytest.param(parquet_of_images, id="parquet_of_images"),
     pytest.param(huggingface_dataset, id="huggingface_dataset", marks=needs_datasets),
 ]
 
@@ -119,7 +142,11 @@ KINDS = [
 def seeds(domain: Domain) -> list[int]:
     """Which image is where, known by its content."""
     by_content = {encoded(noise(seed), "PNG"): seed for seed in range(len(NAMES))}
-    return [by_content[Path(path).read_bytes()] for path in domain.paths]
+    found = []
+    for path in domain.paths:
+        with open_image(path) as file:
+            found.append(by_content[file.read()])
+    return found
 
 
 @pytest.mark.parametrize("write", KINDS)
@@ -138,8 +165,11 @@ def test_other_labels_give_the_same_order(write: Writer, tmp_path: Path, monkeyp
     assert [TRUE[seed] for seed in orders[0]] != sorted(TRUE)  # not class by class
 
 
-def test_the_same_images_in_folders_lists_and_tables_are_in_the_same_order(tmp_path: Path) -> None:
+def test_the_same_images_in_folders_lists_tables_and_shards_are_in_the_same_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So a run on a list of a folder is the run on the folder."""
+    monkeypatch.setenv("PMTRANS_CACHE", str(tmp_path / "cache"))
     orders = set()
     for write in WRITERS:
         (tmp_path / write.__name__).mkdir()
@@ -176,7 +206,7 @@ def test_every_layout_and_every_suffix_is_among_the_kinds_tested_here(tmp_path: 
         found.append(layout_of(write(tmp_path / write.__name__, files_of(TRUE))))
     assert [layout for layout in LAYOUTS if layout not in found] == [one for one in LAYOUTS if one.numbered_names]
     suffixes = {suffix for layout in LAYOUTS for suffix in layout.suffixes}
-    assert suffixes == {".txt", ".lst", ".list", ".csv", ".tsv", ".tab", ".parquet", ".pq"}
+    assert suffixes == {".txt", ".lst", ".list", ".csv", ".tsv", ".tab", ".parquet", ".pq", ".tar"}
 
 
 def test_rows_that_are_numbered_class_by_class_are_put_in_an_order_of_their_content(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pmtrans.data.packed import class_folder
 from pmtrans.data.reading.listing import Listing, MalformedLines, read_text
 from pmtrans.errors import DataError, one_line
 from pmtrans.texts import TextError, parse_json
@@ -98,7 +99,7 @@ def names_by_folders(listing: Listing) -> dict[str, str]:
     folders: dict[str, set[str]] = defaultdict(set)
     for row in listing.rows:
         if row.label is not None:
-            folders[row.label].add(Path(row.path).parent.name)
+            folders[row.label].add(class_folder(row.path))
     names = {label: next(iter(found)) for label, found in folders.items() if len(found) == 1}
     return names if len(names) == len(set(names.values())) == len(labels) else named
 

@@ -37,7 +37,7 @@ def list_images(folder: str | Path) -> list[str]:
         except OSError as error:
             raise DataError(f"{one_line(current)}: cannot list this folder ({error.strerror})") from None
         for entry in entries:
-            if entry.name.startswith(".") or entry.name in _LEFTOVERS:
+            if _is_hidden(entry.name):
                 continue
             if _is_folder(entry):
                 if entry.is_symlink():
@@ -68,6 +68,15 @@ def read_folder(folder: Path) -> Listing:
         depth += 1
     labels = (parts[depth] if len(parts) > depth + 1 else None for parts in below)
     return Listing(folder, [Row(0, *pair) for pair in zip(paths, labels, strict=True)], explicit_labels=False)
+
+
+def is_leftover_name(path: str) -> bool:
+    """Whether a folder would leave this file out, in a shard too: hidden, or of a file manager."""
+    return any(_is_hidden(part) for part in path.split("/"))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name in _LEFTOVERS
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -14,6 +14,7 @@ from pmtrans.data.reading.folders import list_folder, read_folder
 from pmtrans.data.reading.huggingface import is_huggingface_dataset, read_huggingface_dataset
 from pmtrans.data.reading.listing import Row
 from pmtrans.data.reading.locate import locate
+from pmtrans.data.reading.shards import TAR, is_shards, read_shards
 from pmtrans.data.reading.tables import LIST_SUFFIXES, TABLE_SUFFIXES, read_list, read_table
 
 
@@ -40,7 +41,12 @@ class Layout:
     paths: Callable[[Path], list[str]] | None = None  # a cheaper way to the paths alone; None: those of the rows
 
 
+SHARDS = Layout(
+    lambda path, asked: read_shards(path, asked.labels_required, asked.path_column, asked.label_column),
+    suffixes=(TAR,),
+)
 LAYOUTS: tuple[Layout, ...] = (  # the first that recognises a path reads it
+    SHARDS,
     Layout(
         lambda path, asked: read_huggingface_dataset(
             path, asked.path_column, asked.label_column, asked.labels_required
@@ -59,6 +65,8 @@ LAYOUTS: tuple[Layout, ...] = (  # the first that recognises a path reads it
 
 def layout_of(path: Path) -> Layout | None:
     """The layout of what lies at ``path``; None: nothing lies there, or a file of no known suffix."""
+    if is_shards(path):
+        return SHARDS
     if path.is_dir():
         return next(layout for layout in LAYOUTS if layout.is_folder is not None and layout.is_folder(path))
     suffix = path.suffix.lower()
@@ -73,7 +81,7 @@ def known_suffixes() -> str:
 def located_rows(layout: Layout, path: Path, asked: Request, root: str | Path | None) -> list[Row]:
     """The rows of what lies at ``path``, in its own order, with the paths of the images on this machine."""
     rows = layout.read(path, asked)
-    if not path.is_file():
+    if not path.is_file() or layout is SHARDS:
         return rows
     places = locate([row.path for row in rows], path, root)
     return [Row(row.line, place, row.label) for row, place in zip(rows, places, strict=True)]

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmtrans.data.packed import packed_image
 from pmtrans.errors import DataError, one_line
 
 _PROBES = 5
@@ -19,18 +20,22 @@ def locate(paths: Sequence[str], origin: Path, root: str | Path | None) -> list[
     them. With a root, leading folders are dropped until the remainder exists below it; a path that exists already is
     unchanged. This is decided once per folder, by its first files; a single missing file keeps its expected path.
     """
+    in_files = [path for path in paths if packed_image(path) is None]  # that in a shard says where it is
     by_folder: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
+    for path in in_files:
         folder, name = os.path.split(_with_slashes(path))
         if len(by_folder[folder]) < _PROBES:
             by_folder[folder].append(name)
     candidates = {folder: _candidates(folder, origin, root) for folder in by_folder}
     found = {folder: _existing_folder(candidates[folder], names) for folder, names in by_folder.items()}
-    if paths and not any(found.values()):
+    if in_files and not any(found.values()):
         hint = "no image of the list is below the root" if root else "set root to the folder of the images"
-        raise DataError(f"{one_line(origin)}: {one_line(paths[0])} not found: {hint}")
+        raise DataError(f"{one_line(origin)}: {one_line(in_files[0])} not found: {hint}")
     located = []
     for path in paths:
+        if packed_image(path) is not None:
+            located.append(path)
+            continue
         folder, name = os.path.split(_with_slashes(path))
         located.append(os.path.join(found[folder] or candidates[folder][0], name))
     return located

@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pmtrans.data.domain import Domain
+from pmtrans.data.gate import UnavailableImage
+from pmtrans.data.packed import image_bytes, open_image
 from pmtrans.data.reading.listing import Listing
+from pmtrans.errors import DataError
 
 
 def unlabelled(listing: Listing) -> Domain:
@@ -27,22 +30,24 @@ def label_free_order(paths: Sequence[str], by_content: bool = False) -> list[int
     """Positions of ``paths``, sorted in an order that does not change when files move between folders."""
     if by_content:
         return sorted(range(len(paths)), key=lambda position: _content(paths[position]))
-    keys = [(os.path.basename(path), _size(path)) for path in paths]
+    names = [os.path.basename(path) for path in paths]
+    of_name = Counter(names)  # a size decides between images of one name only: a million names, and no look at a file
+    keys = [(name, _size(path) if of_name[name] > 1 else 0) for name, path in zip(names, paths, strict=True)]
     shared = Counter(keys)
     full = [(*key, _content(path) if shared[key] > 1 else b"") for key, path in zip(keys, paths, strict=True)]
     return sorted(range(len(paths)), key=lambda position: full[position])
 
 
 def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return -1  # unreadable files are reported by the check
+    size = image_bytes(path)
+    return -1 if size is None else size  # unreadable files are reported by the check
 
 
 def _content(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open_image(path) as file:
             return hashlib.blake2b(file.read()).digest()
-    except OSError:
+    except UnavailableImage:
+        raise
+    except (OSError, DataError):
         return b""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.packed import name_below
 from pmtrans.data.reading.classes import (
     Match,
     abbreviate,
@@ -172,4 +173,6 @@ def _read(
     rows = located_rows(layout, path, Request(labels_required, path_column, label_column), root)
     if not rows:
         raise DataError(f"{one_line(path)}: no image in this file")
-    return Listing(path, sorted(rows, key=lambda row: row.path), layout.explicit_labels, layout.numbered_names)
+    return Listing(
+        path, sorted(rows, key=lambda row: name_below(row.path)), layout.explicit_labels, layout.numbered_names
+    )

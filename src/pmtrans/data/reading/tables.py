@@ -10,9 +10,11 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import MalformedLines, Row, RowReader, read_text
+from pmtrans.data.reading.parquet_images import bytes_column, rows_of_parquet
 from pmtrans.errors import DataError, nearest, one_line
 from pmtrans.texts import MAX_IMAGES
 
@@ -92,6 +94,8 @@ def _read_parquet(path: Path, labels_required: bool, path_column: str | None, la
         if not path.is_file():
             raise DataError(f"{one_line(path)}: not a regular file")
         file = parquet.ParquetFile(path)
+        if _holds_images(file, path_column):
+            return rows_of_parquet(str(path), labels_required, path_column, label_column)
         if file.metadata.num_rows > MAX_IMAGES:
             raise DataError(f"{one_line(path)}: {file.metadata.num_rows} rows, {MAX_IMAGES} allowed: divide it")
         header = list(file.schema_arrow.names)
@@ -108,6 +112,14 @@ def _read_parquet(path: Path, labels_required: bool, path_column: str | None, la
     if reader.problems:
         raise MalformedLines(path, reader.problems, unit="row")
     return reader.rows
+
+
+def _holds_images(file: Any, path_column: str | None) -> bool:
+    """Whether the column of the images, which in a table has their paths, has their bytes."""
+    if path_column is None:
+        lowered = {name.lower().replace(" ", "_"): name for name in file.schema_arrow.names}
+        path_column = next((lowered[name] for name in _PATH_COLUMNS if name in lowered), None)
+    return bytes_column(file, path_column) is not None
 
 
 def _columns(
