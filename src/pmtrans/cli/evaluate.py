@@ -57,6 +57,13 @@ def evaluate(
         f"accuracy on {estimate.of}: {100 * estimate.accuracy:.1f} % "
         f"(95 % interval: {100 * estimate.low:.1f} to {100 * estimate.high:.1f} %)"
     )
+    if measured.open is not None:
+        found = measured.open
+        typer.echo(
+            f"with the answer unknown: known accuracy {100 * found.known_accuracy:.1f} %, unknown recall "
+            f"{100 * found.unknown_recall:.1f} % of {found.unknown_images} images, "
+            f"harmonic mean {100 * found.harmonic_mean:.1f} %"
+        )
     for warning in measured.warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
 

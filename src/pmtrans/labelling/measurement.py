@@ -7,13 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pmtrans.data.reading.read import read_target
 from pmtrans.errors import DataError, one_line
 from pmtrans.evaluation.accuracy import Accuracy, measure_accuracy
 from pmtrans.evaluation.passes import run_pass
-from pmtrans.inference.predictor import load
+from pmtrans.inference.predictor import Predictor, load
 from pmtrans.labelling.sampled_accuracy import SampledAccuracy, measure_labelled
+from pmtrans.selection.unknown_threshold import harmonic_mean
+
+
+@dataclass(frozen=True)
+class OpenAccuracy:
+    """Of a model that may answer ``unknown``; images in classes that it does not know should get that answer."""
+
+    known_accuracy: float  # known images whose class is the answer: an image called unknown is wrong
+    unknown_recall: float
+    harmonic_mean: float
+    unknown_images: int
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,7 @@ class Measurement:
     estimate: SampledAccuracy
     images: int
     warnings: tuple[str, ...]
+    open: OpenAccuracy | None = None  # where the run is open
 
     def as_json(self) -> dict[str, Any]:
         accuracy = self.accuracy
@@ -39,6 +52,7 @@ class Measurement:
             "confusion": accuracy.confusion_KK.tolist(),  # rows: true class, columns: predicted
             "images": self.images,
             "warnings": list(self.warnings),
+            **(asdict(self.open) if self.open is not None else {}),
         }
 
 
@@ -59,4 +73,21 @@ def measure(
         measure_labelled(correct, Path(data), root),
         len(paths),
         target.warnings,
+        _measure_open(predictor, result.logits_MK, labels, target.unknown_paths, batch_size, workers),
     )
+
+
+def _measure_open(
+    predictor: Predictor, logits_MK: Tensor, labels_M: Tensor, strange: tuple[str, ...], batch_size: int, workers: int
+) -> OpenAccuracy | None:
+    """Known images by their logits, and a pass over those of classes that the model does not know."""
+    unknown = predictor.trained.unknown
+    if unknown is None:
+        return None
+    logits, labels = logits_MK.cpu(), labels_M
+    if strange:
+        passed = run_pass(predictor.model, strange, predictor.trained.preprocessing, batch_size, workers)
+        logits = torch.cat([logits, passed.logits_MK.cpu()])
+        labels = torch.cat([labels, torch.full((len(strange),), -1)])
+    measured = harmonic_mean(logits.argmax(1), unknown.scores(logits) > 0.5, labels)
+    return OpenAccuracy(*measured, len(strange))

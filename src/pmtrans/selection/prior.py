@@ -22,7 +22,7 @@ Shapes: N held-out source images, M target images, K classes, R resamplings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,11 +32,12 @@ from torch.nn.functional import one_hot
 
 from pmtrans.pseudo_labels import kmeans_pseudo_labels, propagated_probabilities
 from pmtrans.selection.calibration import fit_temperature
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import Evidence, evenly
 
 LEVEL = 0.9  # of the intervals
 RESAMPLINGS = 100
 MOST_CLASSES = 128  # for BBSE: a confusion matrix of more classes has too few images in each row
+MOST_IMAGES = 10_000  # of the target, evenly taken: neighbours of each among all others take their square
 EM_STEPS = 200
 SETTLED = 1e-7  # largest change of a share at which EM stops
 
@@ -65,7 +66,7 @@ def named_shares(shares_K: Tensor, classes: Sequence[str]) -> dict[str, float]:
 
 def estimate_prior(evidence: Evidence) -> TargetPrior:
     """The target's balance as a model shows it that never trained on the target."""
-    evidence = evidence.sampled()
+    evidence = for_shares(evidence)
     classes, features_MD, logits_MK = evidence.classes, evidence.target_features_MD, evidence.target_logits_MK
     near_M = propagated_probabilities(features_MD, logits_MK.softmax(1)).argmax(1)
     clusters_M = kmeans_pseudo_labels(features_MD, logits_MK=logits_MK)
@@ -81,6 +82,17 @@ def estimate_prior(evidence: Evidence) -> TargetPrior:
     mlls_K = likelihood_shift((logits_MK.double() / temperature).softmax(1), source_K)
     shares_K = torch.bincount(near_M, minlength=classes).double() / len(near_M)
     return TargetPrior(shares_K, low_K, high_K, bbse_K, mlls_K)
+
+
+def for_shares(evidence: Evidence) -> Evidence:
+    """This evidence, or that of an even sample of the target where it is large."""
+    evidence = evidence.sampled()
+    kept = evenly(len(evidence.target_logits_MK), MOST_IMAGES)
+    return replace(
+        evidence,
+        target_features_MD=evidence.target_features_MD[kept],
+        target_logits_MK=evidence.target_logits_MK[kept],
+    )
 
 
 def share_intervals(labels_LM: Tensor, classes: int) -> tuple[Tensor, Tensor]:

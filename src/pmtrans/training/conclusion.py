@@ -22,6 +22,7 @@ from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.signals import read_pair
 from pmtrans.selection.verdict import Verdict
 from pmtrans.training.finished import Finished
+from pmtrans.training.situation import Situation
 
 TITLES: dict[Name, str] = {
     "probe": "the linear probe",
@@ -79,6 +80,7 @@ def conclude(
     adapted: Finished,
     reference: Reference | None,
     seconds: float,
+    situation: Situation | None = None,
 ) -> Summary:
     """Verdict, estimates, the shipped model and ``summary.json``, which comes last: a killed run does this again."""
     is_source_only = config.method["name"] == "source_only"
@@ -91,6 +93,9 @@ def conclude(
         "adapted": adapted,
     }
     ship(folder, shipped, trained)
+    if situation is not None:
+        stage = stages[shipped]
+        situation.annotate(folder, shipped, stage.evidence if stage else None)
     oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
     estimates: dict[str, Any] = {name: asdict(estimated[name]) if name in estimated else None for name in stages}
     summary = Summary(
@@ -112,6 +117,7 @@ def conclude(
         verdict_reason=judged.reason if judged else None,
         compared_with=reference.name if judged and reference else None,
         evaluations={name: stage.chosen if stage else None for name, stage in stages.items()},
+        **(situation.summarised() if situation is not None else {}),
     )
     write_json(folder.summary, summary.to_json())
     return summary
