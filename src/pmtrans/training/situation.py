@@ -15,16 +15,18 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.domains import Data
 from pmtrans.data.reading.classes import abbreviate
+from pmtrans.errors import ConfigError
 from pmtrans.pseudo_labels import present_classes, strangeness
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_notes import ClassBalance, annotate_model
 from pmtrans.selection.calibration import calibrated_probabilities, fit_temperature
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.prior import TargetPrior, estimate_prior, for_shares, named_shares, source_prior
-from pmtrans.selection.unknown_threshold import fit_unknown
+from pmtrans.selection.unknown_threshold import UNKNOWN, fit_unknown
 
 IMAGES_PER_CLASS = 5  # of the target, below which no class is said to be missing
 HARDLY_ANY = 0.15  # of the typical share: more cautious than what ``partial`` leaves out
+DOUBTFUL = 0.5  # of the typical share: nearly all missing classes have less, and a few others
 MISSING = 1 / 6  # of the classes, from which ``same`` looks wrong
 UNFIT_LEVEL = 0.95  # of the held-out source images are less strange than
 UNFIT = 0.3  # this share of the target, from which ``same`` looks wrong
@@ -66,6 +68,23 @@ def find_situation(config: Config, data: Data, evidence: Evidence | None) -> Sit
     if config.data.balance == "classes":
         source_K = torch.full_like(source_K, 1 / len(source_K))
     return Situation(config, data.source.classes, source_K, None if evidence is None else estimate_prior(evidence))
+
+
+def absent_classes(config: Config, evidence: Evidence | None) -> Tensor | None:
+    """Of a partial target, the classes that may well be missing: that nobody is called so any more is no collapse."""
+    if config.data.target_classes != "partial" or evidence is None:
+        return None
+    evidence = for_shares(evidence)
+    return ~present_classes(evidence.target_features_MD, evidence.target_logits_MK, DOUBTFUL)[0]
+
+
+def refuse_reserved(config: Config, classes: tuple[str, ...]) -> None:
+    """The answer for images of no class must not be the name of one."""
+    if config.data.target_classes == "open" and UNKNOWN in classes:
+        raise ConfigError(
+            f"The source has a class {UNKNOWN!r}, which is the answer of data.target_classes=open for images of no "
+            "class: rename that class, or leave its images out of the source."
+        )
 
 
 def mean_prediction(evidence: Evidence) -> Tensor:

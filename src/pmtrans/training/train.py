@@ -33,7 +33,7 @@ from pmtrans.training.probe import probe_stage
 from pmtrans.training.records import refuse_missing
 from pmtrans.training.resume import Opened, open_run
 from pmtrans.training.session import Session
-from pmtrans.training.situation import doubts, find_situation
+from pmtrans.training.situation import doubts, find_situation, refuse_reserved
 from pmtrans.training.stage import train_stage
 
 
@@ -82,6 +82,7 @@ def _opened(
             processes.together(lambda: refuse_without_compiler(device))
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
         data = replace(_read(config, reporter, processes), cache=cache)
+        refuse_reserved(config, data.source.classes)
         folder = RunFolder(out)
         with ExitStack() as held:
             stop = held.enter_context(stop_on_signals())
