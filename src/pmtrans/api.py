@@ -129,11 +129,16 @@ def evaluate(
     batch_size: int = 64,
     workers: int = 0,
     device: str | None = None,
+    calibrate: bool = False,
 ) -> Measurement:
-    """Accuracy, F1 and confusions on labelled images, with the model of a run folder or a model folder."""
+    """Accuracy, F1 and confusions on labelled images, with the model of a run folder or a model folder.
+
+    ``calibrate``: of an open run, first move the threshold of the answer ``unknown`` by these labels.
+    """
     from pmtrans.labelling.measurement import measure
 
-    return measure(Path(run), str(data), None if root is None else str(root), batch_size, workers, device)
+    place = None if root is None else str(root)
+    return measure(Path(run), str(data), place, batch_size, workers, device, calibrate)
 
 
 def report(run: Location, out: Location | None = None) -> Path:

@@ -75,7 +75,10 @@ def test_the_mean_ratio_moves_by_the_pace_in_an_epoch_at_most(
 def test_labels_are_propagated_from_an_aligned_head(tiny: Callable[..., Model]) -> None:
     model = tiny()
     before = model.head.get_parameter("weight").detach().clone()
-    method, given = PMTrans(model, PMTransOptions(pseudo_labels="propagation", confidence=True, align_head="always"), SIZES), context()
+    method, given = (
+        PMTrans(model, PMTransOptions(pseudo_labels="propagation", confidence=True, align_head="always"), SIZES),
+        context(),
+    )
     method.before_step(Moment(0, 40, 40), given)
     assert not torch.equal(before, model.head.get_parameter("weight"))
     features = given.target_pass().features_MF

@@ -24,6 +24,12 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
     workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 0,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Of an open run: first move the threshold of the answer `unknown` by these labels."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure accuracy on labelled images, overall and per class, with a 95 % interval, F1 and confusions.
@@ -41,7 +47,7 @@ def evaluate(
     from pmtrans.errors import one_line
     from pmtrans.labelling.measurement import measure
 
-    measured = measure(run, data, root, batch_size, workers, device)
+    measured = measure(run, data, root, batch_size, workers, device, calibrate)
     if json:
         import json as encoder
 
@@ -57,6 +63,13 @@ def evaluate(
         f"accuracy on {estimate.of}: {100 * estimate.accuracy:.1f} % "
         f"(95 % interval: {100 * estimate.low:.1f} to {100 * estimate.high:.1f} %)"
     )
+    if measured.open is not None:
+        found = measured.open
+        typer.echo(
+            f"with the answer unknown: known accuracy {100 * found.known_accuracy:.1f} %, unknown recall "
+            f"{100 * found.unknown_recall:.1f} % of {found.unknown_images} images, "
+            f"harmonic mean {100 * found.harmonic_mean:.1f} %"
+        )
     for warning in measured.warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
 

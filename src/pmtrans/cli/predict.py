@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -12,6 +13,14 @@ import typer
 
 if TYPE_CHECKING:
     from pmtrans.inference.predict_files import Counts
+
+
+class Prior(str, Enum):
+    """Class balances that a model folder knows."""
+
+    target = "target"
+    source = "source"
+    uniform = "uniform"
 
 
 def predict(
@@ -24,6 +33,14 @@ def predict(
     abstain_below: Annotated[
         float, typer.Option(min=0, max=1, help="Abstain where the calibrated probability is below this.")
     ] = 0.0,
+    prior: Annotated[
+        Prior | None,
+        typer.Option(
+            help="Class balance to expect: of the run's target as estimated, of its source, or all equal; default: "
+            "what the model has learned.",
+            show_default=False,
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 32,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Loader processes; default: by images and cores.", show_default=False)
@@ -36,7 +53,8 @@ def predict(
 ) -> None:
     """Classify images: one row each, in the order given. Repeat an interrupted command to resume it.
 
-    Columns: path, class, probability, entropy (nats), abstain, error. Exit code 1: not one image could be read.
+    Columns: path, class, probability, entropy (nats), abstain, error; unknown_score where the run is open. Exit code
+    1: not one image could be read.
 
     Example:
 
@@ -56,8 +74,8 @@ def predict(
     if not to_stdout:
         writer_for(Path(out))
     images = gather(paths, sys.stdin.buffer, root)
-    predictor = load(run, device)
-    options = PredictOptions(min(batch_size, len(images)), top, abstain_below)
+    predictor = load(run, device, prior.value if prior else None)
+    options = PredictOptions(min(batch_size, len(images)), top, abstain_below, prior.value if prior else None)
     processes = useful_workers(len(images), options.batch_size) if workers is None else workers
     with stop_on_signals() as stop, progress(len(images), quiet) as advance:
         if to_stdout:

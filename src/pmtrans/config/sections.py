@@ -25,6 +25,11 @@ class DataConfig(SettingsSection):
     path_column: str | None = Field(None, description="a table's column of image paths; null: found by its name")
     label_column: str | None = Field(None, description="a table's column of labels; null: found by its name")
     classes: str | None = Field(None, description="file with one class name a line, in the order of the ids")
+    target_classes: Literal["same", "partial", "open"] = Field(
+        "same",
+        description="same: the source's classes; partial: only some of them; open: also images of no source class, "
+        "whose answer is `unknown`",
+    )
     image_size: int = Field(224, ge=8, le=4096, description="side of the model's input, in pixels")
     crop_ratio: float | None = Field(0.875, gt=0, le=1, description="crop / resized side; null: the backbone's own")
     augmentation: Literal["paper", "none", "resized_crop", "randaugment", "autoaugment", "augmix"] = Field(

@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,7 +100,7 @@ def _make_folder(out: Path) -> None:
         raise RunError(f"--out {one_line(out)!r} cannot be made: {error.strerror}.") from None
 
 
-def _agree(out: Path, plan: dict[str, object], overwrite: bool) -> None:
+def _agree(out: Path, plan: Mapping[str, object], overwrite: bool) -> None:
     """Refuse a folder that holds anything but a part of this very pack, or empty it of the other one."""
     known = next((out / name for name in (PACK, PLAN) if (out / name).is_file()), None)
     if known is not None and not overwrite and _fingerprint_in(known) == plan["fingerprint"]:

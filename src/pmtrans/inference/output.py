@@ -16,15 +16,19 @@ Row = dict[str, Any]
 _ROW_GROUP = 10_000  # rows of a Parquet row group
 
 
-def columns(top: int) -> list[str]:
-    """``path,class,probability,entropy,abstain,error``, then ``class_2,probability_2`` and so on up to ``top``."""
+def columns(top: int, is_open: bool = False) -> list[str]:
+    """``path,class,probability,entropy,abstain,error``, then ``class_2,probability_2`` and so on up to ``top``.
+
+    ``unknown_score`` comes last, if the model knows images of no class (``is_open``).
+    """
     more = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
-    return ["path", "class", "probability", "entropy", "abstain", "error", *more]
+    last = ["unknown_score"] if is_open else []
+    return ["path", "class", "probability", "entropy", "abstain", "error", *more, *last]
 
 
-def as_row(prediction: Prediction, top: int) -> Row:
+def as_row(prediction: Prediction, top: int, is_open: bool = False) -> Row:
     """One prediction by column name; numbers are rounded to six decimals."""
-    row: Row = dict.fromkeys(columns(top))
+    row: Row = dict.fromkeys(columns(top, is_open))
     row |= {
         "path": prediction.path,
         "class": prediction.label,
@@ -35,6 +39,8 @@ def as_row(prediction: Prediction, top: int) -> Row:
     }
     for rank, (name, probability) in enumerate(prediction.top(top)[1:], start=2):
         row |= {f"class_{rank}": name, f"probability_{rank}": _rounded(probability)}
+    if is_open:
+        row["unknown_score"] = _rounded(prediction.unknown_score)
     return row
 
 
@@ -77,7 +83,8 @@ def _write_json_lines(path: Path, rows: Iterable[Row], names: list[str]) -> None
 
 def _write_parquet(path: Path, rows: Iterable[Row], names: list[str]) -> None:
     pyarrow, parquet = _parquet(path)
-    kinds = {"probability": pyarrow.float64(), "entropy": pyarrow.float64(), "abstain": pyarrow.bool_()}
+    number = pyarrow.float64()
+    kinds = {"probability": number, "entropy": number, "abstain": pyarrow.bool_(), "unknown": number}
     schema = pyarrow.schema([(name, kinds.get(name.split("_")[0], pyarrow.string())) for name in names])
     remaining = iter(rows)
     with parquet.ParquetWriter(path, schema) as writer:

@@ -27,6 +27,7 @@ class PredictOptions:
     batch_size: int = 32
     top: int = 1
     abstain_below: float = 0.0
+    prior: str | None = None
 
 
 @dataclass
@@ -59,6 +60,7 @@ def predict_to_file(
     if out.is_dir():
         raise RunError(f"{one_line(out)!r} is a folder: give --out a file.")
     fingerprint = fingerprint_of(model_folder, paths, asdict(options))
+    is_open = predictor.trained.unknown is not None
     with open_journal(out, fingerprint, options.batch_size) as journal:
         counts = Counts(resumed_at=journal.done)
         advance(journal.done)
@@ -66,13 +68,13 @@ def predict_to_file(
             remaining = paths[journal.done :] if journal.done else paths
             for batch in _batches(predictor, remaining, options, workers):
                 with _writing(out):
-                    journal.append(as_row(prediction, options.top) for prediction in batch)
+                    journal.append(as_row(prediction, options.top, is_open) for prediction in batch)
                 advance(len(batch))
                 stop.check()
         for row in journal.rows():
             counts.add(row["error"], row["abstain"])
         with _writing(out):
-            write_atomically(out, lambda temporary: write(temporary, journal.rows(), columns(options.top)))
+            write_atomically(out, lambda temporary: write(temporary, journal.rows(), columns(options.top, is_open)))
     return counts
 
 
@@ -96,9 +98,10 @@ def predict_to_stream(
 ) -> Counts:
     """Write CSV to an open stream, flushed after each batch."""
     counts = Counts()
-    writer = CsvWriter(file, columns(options.top))
+    is_open = predictor.trained.unknown is not None
+    writer = CsvWriter(file, columns(options.top, is_open))
     for batch in _batches(predictor, paths, options, workers):
-        writer.write(as_row(prediction, options.top) for prediction in batch)
+        writer.write(as_row(prediction, options.top, is_open) for prediction in batch)
         file.flush()
         for prediction in batch:
             counts.add(prediction.error, prediction.abstain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,11 +10,15 @@ from torch import Tensor
 
 from pmtrans.errors import one_line
 from pmtrans.selection.calibration import calibrated_probabilities
+from pmtrans.selection.unknown_threshold import UNKNOWN, UnknownThreshold
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One image. If it could not be read, ``error`` says why, the rest is None and ``abstain`` is true."""
+    """One image. If it could not be read, ``error`` says why, the rest is None and ``abstain`` is true.
+
+    With ``unknown_score`` above one half the label is ``unknown``; the probabilities are those of the known classes.
+    """
 
     path: str
     label: str | None
@@ -23,6 +27,7 @@ class Prediction:
     error: str | None = None
     entropy: float | None = None  # of the calibrated probabilities, in nats: from 0 (certain) to log(K) (uniform)
     abstain: bool = False
+    unknown_score: float | None = None  # in [0, 1], of a run with data.target_classes=open
 
     def top(self, count: int) -> list[tuple[str, float]]:
         """The most probable classes, best first."""
@@ -36,16 +41,30 @@ def unreadable(path: str, reason: str) -> Prediction:
 
 
 def predictions(
-    logits_BK: Tensor, classes: Sequence[str], temperature: float = 1.0, abstain_below: float = 0.0
+    logits_BK: Tensor,
+    classes: Sequence[str],
+    temperature: float = 1.0,
+    abstain_below: float = 0.0,
+    unknown: UnknownThreshold | None = None,
+    reweigh: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[Prediction]:
-    """One prediction per row of logits, with an empty path; ``abstain_below`` is a calibrated probability."""
+    """One prediction per row of logits, with an empty path; ``abstain_below`` is a calibrated probability.
+
+    ``unknown``: from when on the label is ``unknown``. ``reweigh``: to probabilities under another class balance.
+    """
     probabilities_BK = calibrated_probabilities(logits_BK.detach(), temperature).cpu()
+    if reweigh is not None:
+        probabilities_BK = reweigh(probabilities_BK)
     best_B, index_B = probabilities_BK.max(1)
     entropy_B = torch.special.entr(probabilities_BK).sum(1)
-    rows = zip(probabilities_BK.tolist(), best_B.tolist(), index_B.tolist(), entropy_B.tolist(), strict=True)
-    for row, best, index, entropy in rows:
+    strange: list[float] | list[None] = [None] * len(logits_BK)
+    if unknown is not None:
+        strange = unknown.scores(logits_BK.detach()).tolist()
+    rows = zip(probabilities_BK.tolist(), best_B.tolist(), index_B.tolist(), entropy_B.tolist(), strange, strict=True)
+    for row, best, index, entropy, score in rows:
         by_class = dict(zip(classes, row, strict=True))
-        yield Prediction("", classes[index], best, by_class, None, entropy, best < abstain_below)
+        label = UNKNOWN if score is not None and score > 0.5 else classes[index]
+        yield Prediction("", label, best, by_class, None, entropy, best < abstain_below, score)
 
 
 def with_unreadable(

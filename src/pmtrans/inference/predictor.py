@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -12,20 +12,31 @@ from torch import Tensor
 
 from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
-from pmtrans.errors import RunError, one_line
+from pmtrans.errors import ModelError, RunError, one_line
 from pmtrans.inference.prediction import Prediction, predictions, with_unreadable
 from pmtrans.machine import choose_device
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_folder import TrainedModel, load_model
+from pmtrans.run.model_notes import PriorName
 
 __all__ = ["Prediction", "Predictor", "load", "model_folder"]
 
 
 class Predictor:
-    """A trained model on a device, with the evaluation transform it was trained with."""
+    """A trained model on a device, with the evaluation transform it was trained with.
 
-    def __init__(self, trained: TrainedModel, device: str | torch.device | None = None) -> None:
-        self.trained = trained
+    ``prior``: the class balance to expect; None: the one that the model has learned.
+    """
+
+    def __init__(
+        self, trained: TrainedModel, device: str | torch.device | None = None, prior: PriorName | None = None
+    ) -> None:
+        if prior is not None and trained.balance is None:
+            raise ModelError(
+                "This model folder has no class balance, which --prior needs: train again with a held-out part of the "
+                "source (data.holdout above 0)."
+            )
+        self.trained, self.prior = trained, prior
         self.device = choose_device(device)
         self.model = trained.model.to(self.device).eval()
         self.transform = evaluation_transform(trained.preprocessing)
@@ -60,7 +71,7 @@ class Predictor:
         for images, errors in image_batches(paths, self.trained.preprocessing, batch_size, workers):
             readable: Iterator[Prediction] = iter(())
             if len(images):
-                readable = predictions(self.logits(images), self.classes, self.trained.temperature, abstain_below)
+                readable = self._answers(self.logits(images), abstain_below)
             yield list(with_unreadable([paths[done + i] for i in range(len(errors))], errors, readable))
             done += len(errors)
 
@@ -69,7 +80,19 @@ class Predictor:
         if not images:
             return []
         batch = torch.stack([self.transform(image) for image in images])
-        return list(predictions(self.logits(batch), self.classes, self.trained.temperature, abstain_below))
+        return list(self._answers(self.logits(batch), abstain_below))
+
+    def _answers(self, logits_BK: Tensor, abstain_below: float) -> Iterator[Prediction]:
+        trained = self.trained
+        return predictions(
+            logits_BK, self.classes, trained.temperature, abstain_below, trained.unknown, self._reweigh()
+        )
+
+    def _reweigh(self) -> Callable[[Tensor], Tensor] | None:
+        prior, balance = self.prior, self.trained.balance
+        if prior is None or balance is None:
+            return None
+        return lambda probabilities_BK: balance.apply(probabilities_BK, prior)
 
     @torch.inference_mode()
     def logits(self, images: Tensor) -> Tensor:
@@ -87,9 +110,11 @@ class Predictor:
         return logits, scores_BN.unflatten(1, tuple(backbone.grid))
 
 
-def load(path: str | PathLike[str], device: str | torch.device | None = None) -> Predictor:
-    """Load the model of a run folder or a model folder."""
-    return Predictor(load_model(model_folder(path)), device)
+def load(
+    path: str | PathLike[str], device: str | torch.device | None = None, prior: PriorName | None = None
+) -> Predictor:
+    """Load the model of a run folder or a model folder; ``prior``: ``target``, ``source`` or ``uniform``."""
+    return Predictor(load_model(model_folder(path)), device, prior)
 
 
 def model_folder(path: str | PathLike[str]) -> Path:

@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.model import Model
@@ -37,7 +36,7 @@ class BNM(Method):
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         logits_s, logits_t = self.model(torch.cat([batch.source_images, batch.target_images])).chunk(2)
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         nuclear_norm = batch_nuclear_norm_loss(logits_t)
         return {
             "loss": classification + self.options.weight * nuclear_norm,

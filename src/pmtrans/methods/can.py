@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.kernels import contrastive_domain_discrepancy
 from pmtrans.methods.method import Context, Method, Moment, Options, Sizes
 from pmtrans.methods.parts.class_runs import paired_runs
@@ -81,7 +80,7 @@ class CAN(Method):
         images = torch.cat([batch.source_images, batch.target_images])
         features_2BF, logits_2BK = self.model.features_and_logits(images)
         logits_s = logits_2BK.chunk(2)[0]
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         pseudo_labels = self.pseudo_labels_M[batch.target_index]
         layers = features_2BF, logits_2BK.float().softmax(1)
         discrepancy = torch.stack([self._discrepancy(layer, batch.source_labels, pseudo_labels) for layer in layers])

@@ -15,7 +15,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.dann import DANNOptions
 from pmtrans.methods.method import Method, Moment, Player, Sizes
@@ -84,7 +83,7 @@ class CDAN(Method):
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))
         z_s, z_t = logits.chunk(2)
-        classification = classification_loss(z_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(z_s, batch.source_labels, self.options.label_smoothing)
         strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)
         joint = self.conditioning(reverse_gradient(features, strength), logits.detach().softmax(1))
         d_s, d_t = self.discriminator(joint).chunk(2)

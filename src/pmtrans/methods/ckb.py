@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
 from pmtrans.losses.kernels import maximum_mean_discrepancy
 from pmtrans.methods.method import Method, Moment, Options, Sizes
@@ -51,7 +50,7 @@ class CKB(Method):
         features_2BF, logits_2BK = self.model.features_and_logits(images)
         features_s, features_t = features_2BF.chunk(2)
         logits_s, logits_t = logits_2BK.chunk(2)
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         labels_s = F.one_hot(batch.source_labels, self.model.classes).float()
         labels_t = logits_t.float().softmax(1)
         given_t = labels_t.detach()  # what the features are conditioned on is not moved to bring them together

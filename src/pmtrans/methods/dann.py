@@ -10,7 +10,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes
 from pmtrans.methods.parts.adversary import (
@@ -51,7 +50,7 @@ class DANN(Method):
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         features = self.model.backbone(torch.cat([batch.source_images, batch.target_images]))
-        classification = classification_loss(
+        classification = self.source_loss(
             self.model.head(features[: len(batch.source_labels)]), batch.source_labels, self.options.label_smoothing
         )
         strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)

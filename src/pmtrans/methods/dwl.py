@@ -14,7 +14,6 @@ from torch import Tensor
 
 from pmtrans.backbones.head import create_head
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.methods.mcd import three_steps
@@ -141,7 +140,7 @@ class DWL(Method):
 
     def classification(self, classifiers: tuple[torch.nn.Module, ...], f_s: Tensor, batch: Batch) -> Tensor:
         smoothing = self.options.label_smoothing
-        losses = [classification_loss(classifier(f_s), batch.source_labels, smoothing) for classifier in classifiers]
+        losses = [self.source_loss(classifier(f_s), batch.source_labels, smoothing) for classifier in classifiers]
         return torch.stack(losses).sum()
 
     def domain(self, features: Tensor) -> Tensor:

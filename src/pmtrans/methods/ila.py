@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
 from pmtrans.methods.cdan import CDANOptions, OuterProduct, RandomSketch
@@ -94,7 +93,7 @@ class ILA(Method):
         features_2BF, logits_2BK = self.model.features_and_logits(images)
         features_s, features_t = features_2BF.chunk(2)
         logits_s = logits_2BK.chunk(2)[0]
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         domain = self._domain(features_2BF, logits_2BK, moment)
         contrastive = self._contrastive(features_s, features_t, batch.source_labels)
         return {

@@ -7,7 +7,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.methods.method import LabelSmoothing, Method, Moment, Options, Sizes
 from pmtrans.model import Model
@@ -35,7 +34,7 @@ class MCC(Method):
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         logits_s, logits_t = self.model(torch.cat([batch.source_images, batch.target_images])).chunk(2)
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         confusion = minimum_class_confusion(logits_t, self.options.temperature)
         return {
             "loss": classification + self.options.weight * confusion,

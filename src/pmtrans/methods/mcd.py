@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.precision import float32_losses
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
@@ -92,7 +91,7 @@ class MCD(Method):
         return self.model.head(features_BF), self.second_classifier(features_BF)
 
     def classification(self, logits: Logits, batch: Batch) -> Tensor:
-        first, second = (classification_loss(z, batch.source_labels, self.options.label_smoothing) for z in logits)
+        first, second = (self.source_loss(z, batch.source_labels, self.options.label_smoothing) for z in logits)
         return first + second
 
     def balance(self, logits: Logits) -> Tensor:

@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.adversary import ReversalImages, reversal_coefficient, reverse_gradient
@@ -49,7 +48,7 @@ class MDD(Method):
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))
         z_s, z_t = logits.chunk(2)
-        classification = classification_loss(z_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(z_s, batch.source_labels, self.options.label_smoothing)
         strength = reversal_coefficient(moment, self.options.reversal, self.options.reversal_images)
         a_s, a_t = self.adversary(reverse_gradient(features, strength)).chunk(2)
         disparity = margin_disparity(z_s, z_t, a_s, a_t, self.options.margin)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from pmtrans.backbones.head import HeadKind
 from pmtrans.data.batch import Batch
 from pmtrans.ema import EMATeacher
+from pmtrans.losses.classification import classification_loss
 from pmtrans.model import Model
 
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="label smoothing of the classification loss")]
@@ -104,6 +105,20 @@ class Context:
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
 
+class ClassesOfTarget(Protocol):
+    """Which classes the target has, and which of its images are of none (``parts/target_classes.py``)."""
+
+    def update(self, target: TargetPass) -> None: ...
+    def known(self, target: TargetPass) -> TargetPass: ...
+    def source_weights(self, labels_B: Tensor) -> Tensor: ...
+    def target_weights(self, index_B: Tensor) -> Tensor: ...
+    def state(self) -> dict[str, Tensor | float]: ...
+    @property
+    def present_K(self) -> Tensor: ...
+    @property
+    def known_M(self) -> Tensor: ...
+
+
 def named(module: nn.Module, prefix: str) -> tuple[tuple[str, nn.Parameter], ...]:
     """Trainable parameters with their full names."""
     return tuple((f"{prefix}.{name}", p) for name, p in module.named_parameters() if p.requires_grad)
@@ -120,13 +135,17 @@ class Method(nn.Module, ABC):
     uses_target: ClassVar[bool] = True
     keeps_head: ClassVar[bool] = False  # the classifier is never trained: it must come from an earlier stage
     chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
+    looks_at_classes: ClassVar[bool] = False  # whether it updates ``target_classes`` itself, with its pseudo labels
+    leaves_out_unknown: ClassVar[bool] = False  # whether target images of no known class are kept out of its losses
 
     average: EMATeacher | None  # of the model's weights over the steps; the loop keeps it up
+    target_classes: ClassesOfTarget | None  # None: source and target have the same classes
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
         self.average = None
+        self.target_classes = None
 
     @property
     def evaluated(self) -> Model:
@@ -147,6 +166,18 @@ class Method(nn.Module, ABC):
     def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
         """The phases of a step, in order, each with the players that move in it; None: all of them."""
         return {"joint": None}
+
+    def begin_step(self, moment: Moment, context: Context) -> None:
+        """What the loop calls: look at the target's classes at each epoch, then whatever the method does itself."""
+        if self.target_classes is not None and not self.looks_at_classes and moment.starts_epoch:
+            self.target_classes.update(context.target_pass())
+            context.metrics.update(self.target_classes.state())
+        self.before_step(moment, context)
+
+    def source_loss(self, logits_BK: Tensor, labels_B: Tensor, smoothing: float) -> Tensor:
+        """L_cls, with source classes weighted by their share in the target where that has only some of them."""
+        weight_B = None if self.target_classes is None else self.target_classes.source_weights(labels_B)
+        return classification_loss(logits_BK, labels_B, smoothing, weight_B)
 
     def before_step(self, moment: Moment, context: Context) -> None:
         """Between steps: refresh pseudo labels, restore a snapshot, and the like."""

@@ -7,7 +7,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.masked_consistency import masked_consistency_loss
 from pmtrans.methods.method import LabelSmoothing, Method, Moment, Options, Sizes
@@ -47,7 +46,7 @@ class MIC(Method):
         if self.options.mcc:
             views.append(batch.target_images)
         logits_s, logits_m, *logits_t = self.model(torch.cat(views)).split(len(batch.source_images))
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         masked = masked_consistency_loss(logits_m, self.masked.teacher(batch.target_images))
         confusion = minimum_class_confusion(logits_t[0]) if logits_t else classification.new_zeros(())
         return {

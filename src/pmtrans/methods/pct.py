@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.prototype_transport import prototype_posterior, prototype_transport_loss
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.heads import last_linear, through_last_layer
@@ -46,7 +45,7 @@ class PCT(Method):
         features_t = entered_2BF.chunk(2)[1]
         prototypes_KF = last_linear(self.model.head).weight.detach()  # the source alone moves them: else all would meet
         logits_s = logits_2BK.chunk(2)[0]
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         if self.options.prior_rate > 0:
             self._learn_proportions(prototypes_KF, features_t)
         transport = prototype_transport_loss(prototypes_KF, features_t, self.prior_K)

@@ -13,7 +13,6 @@ from pmtrans.backbones.encoding import Encoding
 from pmtrans.data.batch import Batch
 from pmtrans.losses import (
     Tradeoff,
-    classification_loss,
     identity_similarity,
     label_similarity,
     mixup_feature_loss,
@@ -31,6 +30,7 @@ from pmtrans.pseudo_labels import (
     kmeans_pseudo_labels,
     label_confidence,
     propagated_probabilities,
+    transported_probabilities,
 )
 
 AGREES = 0.8  # of the target: a classifier that calls so many images as their clusters do does not lag behind
@@ -43,6 +43,8 @@ class PMTrans(Method):
     paper = "Patch-Mix Transformer for Unsupervised Domain Adaptation: A Game Perspective"
     year = 2023
     needs = "one pass of 3B; one pass over the target per epoch"
+    looks_at_classes = True
+    leaves_out_unknown = True
 
     pseudo_labels_M: Tensor
     confidence_M: Tensor | None  # in (0, 1], of the pseudo labels; None: every label counts the same
@@ -90,19 +92,27 @@ class PMTrans(Method):
             target = context.target_pass()
         else:
             target = TargetPass(self.seen.features_MF, self.seen.logits_MK)
+        self._look_at_classes(target, context)
         if first:
             target = self._begin(target, context)
+            self._look_at_classes(target, context)
         labels_M = self._label(target)
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
+
+    def _look_at_classes(self, target: TargetPass, context: Context) -> None:
+        if self.target_classes is not None:
+            self.target_classes.update(target)
+            context.metrics.update(self.target_classes.state())
 
     def _begin(self, target: TargetPass, context: Context) -> TargetPass:
         """Align the classifier, fill the banks."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
         if self._must_align(target):
             assert context.source_pass is not None
-            align_head(self.model.head, context.source_pass(), target, self.options.label_smoothing)
+            known = target if self.target_classes is None else self.target_classes.known(target)
+            align_head(self.model.head, context.source_pass(), known, self.options.label_smoothing, self.target_classes)
             with torch.no_grad():
                 logits_MK = self.model.head(features_MF.float())
         if self.bank is not None:
@@ -114,21 +124,46 @@ class PMTrans(Method):
     def _must_align(self, target: TargetPass) -> bool:
         if self.options.align_head != "lagging":
             return self.options.align_head == "always"
+        target = target if self.target_classes is None else self.target_classes.known(target)
         clusters_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
         return float((clusters_M == target.logits_MK.argmax(1)).float().mean()) < AGREES
 
     def _label(self, target: TargetPass) -> Tensor:
-        """Labels_M of the whole target; their confidences are stored where they are used."""
-        features_MF, logits_MK = target.features_MF, target.logits_MK
-        if self.options.pseudo_labels == "propagation":
-            highest_M, labels_M = propagated_probabilities(features_MF, logits_MK.float().softmax(1)).max(1)
-            if self.confidence_M is not None:
-                self.confidence_M.copy_(highest_M)
-            return labels_M
-        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
-        if self.confidence_M is not None:
-            self.confidence_M.copy_(label_confidence(features_MF, labels_M, logits_MK.shape[1]))
+        """Labels_M of the whole target; their confidences are stored where they are used.
+
+        Images of no known class carry what the model says; nothing is trained with it.
+        """
+        if self.target_classes is None:
+            labels_M, confidence_M = self._labels_of(target)
+        else:
+            known_M = self.target_classes.known_M
+            labels_M, confidence_M = target.logits_MK.argmax(1), torch.ones_like(target.logits_MK[:, 0])
+            labels_M[known_M], confidence = self._labels_of(self.target_classes.known(target))
+            if confidence is not None:
+                confidence_M[known_M] = confidence
+        if self.confidence_M is not None and confidence_M is not None:
+            self.confidence_M.copy_(confidence_M)
         return labels_M
+
+    def _labels_of(self, target: TargetPass) -> tuple[Tensor, Tensor | None]:
+        """Labels_M, and confidences_M where they are used."""
+        features_MF, logits_MK = target.features_MF, target.logits_MK
+        if self.options.pseudo_labels in ("propagation", "transport"):
+            near_MK = propagated_probabilities(features_MF, logits_MK.float().softmax(1))
+            if self.options.pseudo_labels == "transport":
+                near_MK = transported_probabilities(features_MF, logits_MK, self._prior(near_MK))
+            highest_M, labels_M = near_MK.max(1)
+            return labels_M, highest_M
+        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
+        used = self.confidence_M is not None
+        return labels_M, label_confidence(features_MF, labels_M, logits_MK.shape[1]) if used else None
+
+    def _prior(self, near_MK: Tensor) -> Tensor:
+        """Shares_K of the target's classes, by labels spread over near images, or equal ones of those present."""
+        counts_K = torch.bincount(near_MK.argmax(1), minlength=near_MK.shape[1]).float()
+        if self.options.prior == "uniform":
+            counts_K = torch.ones_like(counts_K) if self.target_classes is None else self.target_classes.present_K
+        return counts_K / counts_K.sum()
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
         pseudo_labels, confidence = self._pseudo_labels(batch)
@@ -143,12 +178,15 @@ class PMTrans(Method):
         if self.seen is not None and self.training:
             with torch.no_grad():
                 self.seen.store(batch.target_index, t.features_BF, logits_MK=head(t.features_BF))
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         labels = batch.source_labels, pseudo_labels
-        feature_space, label_space, w_s = self.cross_entropy(mixed.ratio_BN, s, t, i, logits_i, labels, confidence)
+        term_weights = None if self.target_classes is None else self._term_weights(batch)
+        feature_space, label_space, w_s = self.cross_entropy(
+            mixed.ratio_BN, s, t, i, logits_i, labels, confidence, term_weights
+        )
         game = self.tradeoff(feature_space, label_space, moment.progress)
         alpha = self.tradeoff.alpha(moment.progress)
-        added, added_parts = self.additions(self.model, batch.target_images, t.features_BF)
+        added, added_parts = self._additions(batch, t.features_BF)
         return {
             "loss": classification + game + added,  # J, and MCC or MIC where they are switched on
             "classification": classification.detach(),
@@ -160,6 +198,20 @@ class PMTrans(Method):
             "label_weight_spread": w_s.detach().std(unbiased=False),
             **added_parts,
         }
+
+    def _term_weights(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of the source and the target term of each pair: absent classes and unknown images have no part in them."""
+        assert self.target_classes is not None
+        target_B = self.target_classes.target_weights(batch.target_index)
+        return target_B * self.target_classes.source_weights(batch.source_labels), target_B
+
+    def _additions(self, batch: Batch, features_BF: Tensor) -> tuple[Tensor | float, dict[str, Tensor]]:
+        if self.target_classes is None:
+            return self.additions(self.model, batch.target_images, features_BF)
+        parts: tuple[Tensor | float, dict[str, Tensor]] = self.additions.on_classes(
+            self.model, batch, features_BF, self.target_classes, self.options.separation
+        )
+        return parts
 
     def _label_weights(
         self, ratio_BN: Tensor, s: Encoding, t: Encoding, i: Encoding, labels: Tensor, pseudo_labels: Tensor
@@ -186,10 +238,17 @@ class PMTrans(Method):
         logits_i: Tensor,
         labels: tuple[Tensor, Tensor],
         confidence: Tensor | None = None,
+        term_weights: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The two parts of CE_{s,i,t} = L_f + L_l, and the label weight lambda^s; a part that is off is 0."""
+        """The two parts of CE_{s,i,t} = L_f + L_l, and the label weight lambda^s; a part that is off is 0.
+
+        ``term_weights``: of the source and the target term of each pair, where not all pairs count.
+        """
         source_labels, pseudo_labels = labels
-        w_s, w_t = self._label_weights(ratio_BN, s, t, i, source_labels, pseudo_labels)
+        lambda_s, lambda_t = self._label_weights(ratio_BN, s, t, i, source_labels, pseudo_labels)
+        w_s, w_t = lambda_s, lambda_t
+        if term_weights is not None:
+            w_s, w_t = lambda_s * term_weights[0], lambda_t * term_weights[1]
         feature_space = label_space = logits_i.new_zeros((), dtype=torch.float32)
         if self.options.feature_loss:
             positives = self.options.positives
@@ -202,7 +261,7 @@ class PMTrans(Method):
         if self.options.label_loss:
             normalised = self.bank is not None  # its votes are no probabilities
             label_space = mixup_label_loss(logits_i, source_labels, pseudo_labels, w_s, w_t, confidence, normalised)
-        return feature_space, label_space, w_s
+        return feature_space, label_space, lambda_s
 
     def _pseudo_labels(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         if self.bank is None:
@@ -224,9 +283,13 @@ class PMTrans(Method):
         if not self.options.refit_head:
             return
         assert context.source_pass is not None
-        target = context.target_pass()
+        target, classes = context.target_pass(), self.target_classes
+        if classes is not None:
+            self._look_at_classes(target, context)
+            target = classes.known(target)
         labels_M = propagated_probabilities(target.features_MF, target.logits_MK.float().softmax(1)).argmax(1)
-        refit_head(self.evaluated.head, context.source_pass(), target, labels_M, self.options.label_smoothing)
+        smoothing = self.options.label_smoothing
+        refit_head(self.evaluated.head, context.source_pass(), target, labels_M, smoothing, classes)
 
     def state(self) -> dict[str, Tensor | float]:
         b, g = self.mixing.beta.concentrations().detach()

@@ -79,8 +79,13 @@ class PMTransOptions(Options):
     refit_head: bool = Field(
         False, description="after the last step the classifier is fitted to labels propagated over the last features"
     )
-    pseudo_labels: Literal["kmeans", "propagation", "neighbours"] = Field(
-        "kmeans", description="target labels: clusters, predictions spread over near images, or the authors' bank"
+    pseudo_labels: Literal["kmeans", "propagation", "transport", "neighbours"] = Field(
+        "kmeans",
+        description="target labels: clusters, predictions spread over near images, optimal transport to classes of "
+        "the shares under `prior`, or the authors' bank",
+    )
+    prior: Literal["estimated", "uniform"] = Field(
+        "estimated", description="class balance of the target for pseudo_labels=transport: its own, or all equal"
     )
     refresh_steps: int | None = Field(None, ge=1, description="steps between two labellings; null: an epoch")
     reuse_features: bool = Field(
@@ -90,6 +95,11 @@ class PMTransOptions(Options):
     information: float = Field(0.0, ge=0, description="weight of an added information maximisation; 0: none")
     nuclear_norm: float = Field(0.0, ge=0, description="weight of an added batch nuclear norm; 0: none")
     mcc: float = Field(0.0, ge=0, description="weight of an added minimum class confusion; 0: none")
+    separation: float = Field(
+        0.1,
+        ge=0,
+        description="with data.target_classes=open, weight of keeping unknown images from looking like a class",
+    )
     mic: float = Field(0.0, ge=0, description="weight of an added masked image consistency; 0: none")
 
     @model_validator(mode="before")

@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.jensen_shannon import pairwise_divergence
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.adversary import reverse_gradient
@@ -43,7 +42,7 @@ class SCDA(Method):
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         features, logits = self.model.features_and_logits(torch.cat([batch.source_images, batch.target_images]))
         z_s, z_t = logits.chunk(2)
-        classification = classification_loss(z_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(z_s, batch.source_labels, self.options.label_smoothing)
         information = mutual_information(z_t)
         r_s, r_t = self.model.head(reverse_gradient(features)).chunk(2)
         within, across = same_class_pairs(batch.source_labels, z_t, self.options.confidence)

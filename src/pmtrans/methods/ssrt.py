@@ -13,7 +13,6 @@ from pmtrans.backbones.before_block import before_block
 from pmtrans.backbones.blocks import check_growing_batch, transformer_blocks
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError
-from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.self_refinement import self_refinement_loss
 from pmtrans.methods.method import Context, LabelSmoothing, Method, Moment, Options, Player, Sizes
@@ -103,7 +102,7 @@ class SSRT(Method):
             features_3BF = backbone.encode(tokens_2BND, scored=0).features_BF
         logits_s, logits_t, logits_p = head(features_3BF).split(pairs)
 
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         coefficient = reversal_coefficient(moment, self.options.reversal, 10 * self.period(moment) * moment.pairs)
         domains_2B = self.discriminator(reverse_gradient(features_3BF[: 2 * pairs], coefficient))
         adversary = 2 * domain_adversarial_loss(*domains_2B.chunk(2))

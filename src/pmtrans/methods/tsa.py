@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.entropy import mutual_information
@@ -65,7 +64,7 @@ class TSA(Method):
             self.target.labels_M,
             self.options.strength * moment.progress,
         )
-        classification = classification_loss(moved_BK, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(moved_BK, batch.source_labels, self.options.label_smoothing)
         information = mutual_information(logits_t)
         return {
             "loss": classification - self.options.weight * information,

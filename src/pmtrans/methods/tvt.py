@@ -7,7 +7,6 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.information_maximisation import information_maximisation_loss
 from pmtrans.methods.method import LabelSmoothing, Method, Moment, Options, Player, Sizes, named
@@ -63,7 +62,7 @@ class TVT(Method):
         images_2B = self.global_discriminator(reverse_gradient(features_2BF, reversal))
         logits_s, logits_t = self.model.head(features_2BF).chunk(2)
 
-        classification = classification_loss(logits_s, batch.source_labels, self.options.label_smoothing)
+        classification = self.source_loss(logits_s, batch.source_labels, self.options.label_smoothing)
         global_adversary = domain_adversarial_loss(*images_2B.chunk(2))
         patch_adversary = domain_adversarial_loss(*patches_2BHN.chunk(2))
         information = information_maximisation_loss(logits_t, base=2)

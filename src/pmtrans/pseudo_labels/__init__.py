@@ -4,12 +4,23 @@ from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
 from pmtrans.pseudo_labels.confidence import label_confidence
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels, spherical_kmeans
 from pmtrans.pseudo_labels.propagation import propagated_probabilities
+from pmtrans.pseudo_labels.shares import agreed_shares, class_weights, present_classes, without_absent
+from pmtrans.pseudo_labels.transport import transported_probabilities
+from pmtrans.pseudo_labels.unknown import otsu_threshold, strangeness, unknown_scores
 
 __all__ = [
     "FeatureBank",
     "NeighbourBank",
+    "agreed_shares",
+    "class_weights",
     "kmeans_pseudo_labels",
     "label_confidence",
+    "otsu_threshold",
+    "present_classes",
     "propagated_probabilities",
     "spherical_kmeans",
+    "strangeness",
+    "transported_probabilities",
+    "unknown_scores",
+    "without_absent",
 ]

@@ -19,17 +19,21 @@ SPREAD = 0.9  # what an image takes from its neighbours; the rest is its own pre
 ROUNDS = 30  # 0.9^30 = 0.04 is what is left of the start
 POWER = 3  # of the cosines: near neighbours count more
 
+Graph = tuple[Tensor, Tensor]  # index_MJ of neighbours, and their weights_MJ
+
 
 @torch.no_grad()
-def propagated_probabilities(features_MF: Tensor, probabilities_MK: Tensor, chunk: int = CHUNK // 8) -> Tensor:
+def propagated_probabilities(
+    features_MF: Tensor, probabilities_MK: Tensor, chunk: int = CHUNK // 8, graph: Graph | None = None
+) -> Tensor:
     """q_MK: q <- 0.9 W q + 0.1 p, where the rows of W weigh the nearest neighbours by cosine^3 and sum to 1.
 
     Each class is then divided by its mass and each row normalised, so that a large class does not swallow its
-    neighbours.
+    neighbours. ``graph``: what ``nearest_neighbours`` gives, where it is known already.
     """
     if len(features_MF) < 2:
         return probabilities_MK.float()
-    index_MJ, weight_MJ = nearest_neighbours(features_MF, chunk)
+    index_MJ, weight_MJ = nearest_neighbours(features_MF, chunk) if graph is None else graph
     start_MK = probabilities_MK.float()
     spread_MK = start_MK
     for _ in range(ROUNDS):
@@ -41,7 +45,7 @@ def propagated_probabilities(features_MF: Tensor, probabilities_MK: Tensor, chun
     return balanced_MK / balanced_MK.sum(1, keepdim=True).clamp_min(1e-12)
 
 
-def nearest_neighbours(features_MF: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+def nearest_neighbours(features_MF: Tensor, chunk: int = CHUNK // 8) -> Graph:
     """Index_MJ of the nearest other images by cosine, and their weights_MJ, which sum to 1 in each row."""
     unit_MF = F.normalize(features_MF.float(), dim=1)
     neighbours = min(NEIGHBOURS, len(unit_MF) - 1)

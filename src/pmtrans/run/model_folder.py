@@ -26,7 +26,9 @@ from pmtrans.errors import ModelError, one_line
 from pmtrans.files import is_missing, new_folder, write_json, write_text
 from pmtrans.model import Model
 from pmtrans.run.model_card import ModelCard, render_card
+from pmtrans.run.model_notes import ClassBalance, read_balance, read_unknown
 from pmtrans.selection.calibration import read_temperature
+from pmtrans.selection.unknown_threshold import UnknownThreshold
 from pmtrans.texts import checked, read_json
 from pmtrans.version import __version__
 
@@ -43,6 +45,8 @@ class TrainedModel:
     preprocessing: Preprocessing
     backbone: BackboneConfig
     temperature: float = 1.0  # of the softmax, calibrated on the source hold-out
+    balance: ClassBalance | None = None  # shares of the classes, where they were estimated
+    unknown: UnknownThreshold | None = None  # None: every image is of a known class
 
 
 def save_model(folder: Path, trained: TrainedModel, card: ModelCard | None = None) -> None:
@@ -63,6 +67,7 @@ def load_model(folder: Path) -> TrainedModel:
         ours = checked(config["pmtrans"], dict[str, Any])
         temperature = read_temperature(ours)
         classes = tuple(checked(config["pretrained_cfg"]["label_names"], list[str]))
+        balance, unknown = read_balance(ours, classes), read_unknown(ours)
         preprocessing: Preprocessing = checked(ours["preprocessing"], Preprocessing)
         backbone = BackboneConfig(name=ours["backbone"], weights="none", options=ours["options"])
         head: HeadKind = checked(ours["head"], HeadKind)
@@ -81,7 +86,7 @@ def load_model(folder: Path) -> TrainedModel:
         _load(model, state)
     except (MemoryError, RuntimeError, KeyError) as error:
         raise ModelError(f"{shown!r}: weights do not fit {backbone.name!r}: {one_line(error, 150)}") from None
-    return TrainedModel(model.eval(), classes, preprocessing, backbone, temperature)
+    return TrainedModel(model.eval(), classes, preprocessing, backbone, temperature, balance, unknown)
 
 
 def _refuse_more_than_an_architecture(

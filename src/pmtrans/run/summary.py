@@ -32,6 +32,8 @@ class Summary:
     compared_with: str | None  # which of the other two that was
     evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
     verdict_probability: float | None = None  # that it is right; of "cannot tell", that of the most probable answer
+    target_prior: dict[str, float] | None = None  # share of each class in the target, estimated without its labels
+    target_prior_details: dict[str, Any] | None = None  # level, low, high, and the estimates by BBSE and MLLS
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -37,6 +37,14 @@ def share_of_dying(scores_MK: Tensor, previous_MK: Tensor) -> float:
     return before_K[dying_K].sum().item() / len(previous_MK)
 
 
+def without_classes(logits_MK: Tensor, absent_K: Tensor | None) -> Tensor:
+    """The same logits with classes that the target is taken not to have below all others; None: all of them."""
+    if absent_K is None:
+        return logits_MK
+    lowest = logits_MK.min() - 100  # finite, and a probability of 0 beside any other class
+    return torch.where(absent_K, lowest, logits_MK)
+
+
 def collapse_signs(
     target_probabilities_MK: Tensor, previous: Tensor | None = None, *, classes: Sequence[str] | None = None
 ) -> list[str]:

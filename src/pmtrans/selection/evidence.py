@@ -89,8 +89,12 @@ class Evidence:
 
 def even_sample(images: int, classes: int) -> Tensor:
     """Places of images, evenly spaced, so that their logits are at most ``ENTRIES``; all of them if they are fewer."""
-    kept = min(images, max(256, ENTRIES // classes))
-    return torch.linspace(0, images - 1, kept, dtype=torch.float64).round().long()
+    return evenly(images, max(256, ENTRIES // classes))
+
+
+def evenly(images: int, most: int) -> Tensor:
+    """Places of at most so many images, evenly spaced."""
+    return torch.linspace(0, images - 1, min(images, most), dtype=torch.float64).round().long()
 
 
 def log_probabilities(logits_MK: Tensor, chunk: int = CHUNK) -> Iterator[Tensor]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import checksum, new_folder
-from pmtrans.selection.collapse import collapse_signs
+from pmtrans.selection.collapse import collapse_signs, without_classes
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.selection.rule import choose
 from pmtrans.selection.validators import score_all, score_names
@@ -77,6 +77,7 @@ class Judge:
     baseline: Evidence | None
     keep: int
     history: list[Judged]  # the evaluations so far; the judge adds to it, a checkpoint saves it
+    absent_K: Tensor | None = None  # classes that the target is taken not to have
     _kept: tuple[int, ...] = field(init=False)  # places in the history
 
     def __post_init__(self) -> None:
@@ -86,7 +87,9 @@ class Judge:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
         evidence = evidence_of(evaluation, self.holdout_labels)
         scores = score_all(evidence, self.baseline)
-        before = self.baseline.sampled().target_logits_MK.softmax(1) if self.baseline is not None else None
+        before = None
+        if self.baseline is not None:
+            before = without_classes(self.baseline.sampled().target_logits_MK, self.absent_K).softmax(1)
         signs = collapse_signs(evidence.sampled().target_logits_MK.softmax(1), before, classes=self.classes)
         for sign in signs:
             self.warn(f"step {evaluation.step}: {one_line(sign)}")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from pmtrans.selection.agreement import agreement, class_mean_agreement, cluster_agreement
 from pmtrans.selection.arbitration import Arbitration, arbitrate
 from pmtrans.selection.atc import negative_entropy, thresholded_confidence
 from pmtrans.selection.calibration import cautious_temperature
-from pmtrans.selection.collapse import share_of_dying
+from pmtrans.selection.collapse import share_of_dying, without_classes
 from pmtrans.selection.disagreement_discrepancy import accuracy_floor
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.optimal_transport import transported_confidence
@@ -67,8 +69,13 @@ def read_model(evidence: Evidence, neutral: Evidence | None = None, other: Evide
     return ModelSignals(parts, accuracy_floor(evidence, DELTA), len(predicted_M), evidence.classes)
 
 
-def read_pair(earlier: Evidence, later: Evidence, judged: Arbitration | None = None) -> PairSignals:
-    """Compare two models; ``judged``: their arbitration, by default on the features of ``earlier``."""
+def read_pair(
+    earlier: Evidence, later: Evidence, judged: Arbitration | None = None, absent_K: Tensor | None = None
+) -> PairSignals:
+    """Compare two models; ``judged``: their arbitration, by default on the features of ``earlier``.
+
+    ``absent_K``: classes that the target is taken not to have: that they die out is no collapse.
+    """
     judged = arbitrate(earlier, later) if judged is None else judged
     earlier, later = earlier.sampled(), later.sampled()
     before, now = (
@@ -79,7 +86,7 @@ def read_pair(earlier: Evidence, later: Evidence, judged: Arbitration | None = N
         better=judged.for_adapted,
         worse=judged.for_baseline,
         disputed=1 - agreement(earlier.target_predictions_M(), later.target_predictions_M()),
-        dead=share_of_dying(later.target_logits_MK, earlier.target_logits_MK),
+        dead=share_of_dying(later.target_logits_MK, without_classes(earlier.target_logits_MK, absent_K)),
         source_drop=before - now,
         images=len(later.target_logits_MK),
         classes=later.classes,

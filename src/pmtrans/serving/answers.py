@@ -38,6 +38,9 @@ class Answer(BaseModel):
     entropy: float = Field(description="in nats")
     abstain: bool
     top: list[Scored] = Field(description="the most probable classes, best first")
+    unknown_score: float | None = Field(
+        None, description="where the model knows images of no class: above 0.5 the class is `unknown`"
+    )
     attention: AttentionMap | None = None
 
 
@@ -66,7 +69,7 @@ def answer(
     name: str, logits_K: Tensor, scores: Tensor | None, trained: TrainedModel, top: int, abstain_below: float
 ) -> Answer:
     """The response for one image, from its logits and its attention scores (rows, columns), if there are any."""
-    (prediction,) = predictions(logits_K[None], trained.classes, trained.temperature, abstain_below)
+    (prediction,) = predictions(logits_K[None], trained.classes, trained.temperature, abstain_below, trained.unknown)
     assert prediction.label is not None
     assert prediction.probability is not None
     assert prediction.entropy is not None
@@ -77,6 +80,7 @@ def answer(
         entropy=prediction.entropy,
         abstain=prediction.abstain,
         top=[Scored(label=as_text(label), probability=probability) for label, probability in prediction.top(top)],
+        unknown_score=prediction.unknown_score,
         attention=None if scores is None else _attention(scores, trained.preprocessing.crop_ratio),
     )
 

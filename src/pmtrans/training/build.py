@@ -19,6 +19,7 @@ from pmtrans.data.sampling import count_steps
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.ema import EMATeacher
 from pmtrans.methods import METHODS, Method, Sizes
+from pmtrans.methods.parts.target_classes import TargetClasses
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel
@@ -78,6 +79,20 @@ def build(
     sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain), steps_per_epoch)
     freeze_blocks(trained.model.backbone, config.train.freeze_blocks)
     method = entry.create(trained.model, options, sizes)
+    method.target_classes = _target_classes(config, method, sizes, reporter)
     method.average = EMATeacher(trained.model, config.train.ema) if config.train.ema else None
     fix_betas(method, config.train.freeze_blocks, reporter)
     return method, task, trained
+
+
+def _target_classes(config: Config, method: Method, sizes: Sizes, reporter: Reporter) -> TargetClasses | None:
+    """None where both domains have the same classes, or the method does not look at the target."""
+    kind = config.data.target_classes
+    if kind == "same" or not method.uses_target:
+        return None
+    if kind == "open" and not method.leaves_out_unknown:
+        reporter.warn(
+            f"method {config.method['name']} trains on target images of no source class as on the others: only the "
+            "answers know them"
+        )
+    return TargetClasses(kind, sizes.classes, sizes.target_images)

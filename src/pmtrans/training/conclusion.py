@@ -6,6 +6,8 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from torch import Tensor
+
 from pmtrans.config import Config
 from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
@@ -22,6 +24,7 @@ from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.signals import read_pair
 from pmtrans.selection.verdict import Verdict
 from pmtrans.training.finished import Finished
+from pmtrans.training.situation import Situation, absent_classes
 
 TITLES: dict[Name, str] = {
     "probe": "the linear probe",
@@ -56,7 +59,7 @@ def choose_reference(probe: Finished | None, source_only: Finished | None) -> Re
 
 
 def judge_trained(
-    trained: Finished, reference: Reference | None, is_source_only: bool
+    trained: Finished, reference: Reference | None, is_source_only: bool, absent_K: Tensor | None = None
 ) -> tuple[dict[Name, Estimate], Verdict | None]:
     """Estimates of all models, and the verdict on the trained one; none where nothing was held out to judge with."""
     if reference is None or trained.evidence is None:
@@ -66,7 +69,7 @@ def judge_trained(
         models = compare_source_models(signals, shipped_constants())
         judged = judge_source_only(models, signals, shipped_constants())
         return {**models.estimates, "adapted": models.estimates["source_only"]}, judged
-    pair = read_pair(reference.evidence, trained.evidence)
+    pair = read_pair(reference.evidence, trained.evidence, absent_K=absent_K)
     estimate, judged = judge_adapted(reference.models, pair, shipped_constants())
     return {**reference.models.estimates, "adapted": estimate}, judged
 
@@ -79,10 +82,12 @@ def conclude(
     adapted: Finished,
     reference: Reference | None,
     seconds: float,
+    situation: Situation | None = None,
 ) -> Summary:
     """Verdict, estimates, the shipped model and ``summary.json``, which comes last: a killed run does this again."""
     is_source_only = config.method["name"] == "source_only"
-    estimated, judged = judge_trained(adapted, reference, is_source_only)
+    absent_K = absent_classes(config, reference.evidence if reference else None)
+    estimated, judged = judge_trained(adapted, reference, is_source_only, absent_K)
     trained: Name = "source_only" if is_source_only else "adapted"
     shipped, reason = _choose(config, judged, reference, trained)
     stages: dict[Name, Finished | None] = {
@@ -91,6 +96,9 @@ def conclude(
         "adapted": adapted,
     }
     ship(folder, shipped, trained)
+    if situation is not None:
+        stage = stages[shipped]
+        situation.annotate(folder, shipped, stage.evidence if stage else None)
     oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
     estimates: dict[str, Any] = {name: asdict(estimated[name]) if name in estimated else None for name in stages}
     summary = Summary(
@@ -112,6 +120,7 @@ def conclude(
         verdict_reason=judged.reason if judged else None,
         compared_with=reference.name if judged and reference else None,
         evaluations={name: stage.chosen if stage else None for name, stage in stages.items()},
+        **(situation.summarised() if situation is not None else {}),
     )
     write_json(folder.summary, summary.to_json())
     return summary

@@ -140,7 +140,7 @@ class Loop:
         # pseudo labels, and whatever else a method refreshes between steps
         context = self.passes.context()
         torch.manual_seed(random_seed(self.config.seed, "before step", self.step))
-        self.method.before_step(moment, context)
+        self.method.begin_step(moment, context)
 
         # gradients of every player, refused if not finite, and the move
         torch.manual_seed(random_seed(self.config.seed, "step", self.step))

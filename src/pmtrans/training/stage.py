@@ -21,6 +21,7 @@ from pmtrans.training.loop import Loop, Observer
 from pmtrans.training.passes import Passes
 from pmtrans.training.resume import last_snapshot
 from pmtrans.training.session import Session
+from pmtrans.training.situation import absent_classes
 from pmtrans.training.untrained import evaluate_adopted
 
 
@@ -106,6 +107,7 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         baseline=baseline,
         keep=loop.config.selection.keep,
         history=loop.judged,
+        absent_K=absent_classes(loop.config, baseline),
     )
 
 

@@ -33,6 +33,7 @@ from pmtrans.training.probe import probe_stage
 from pmtrans.training.records import refuse_missing
 from pmtrans.training.resume import Opened, open_run
 from pmtrans.training.session import Session
+from pmtrans.training.situation import doubts, find_situation, refuse_reserved
 from pmtrans.training.stage import train_stage
 
 
@@ -81,6 +82,7 @@ def _opened(
             processes.together(lambda: refuse_without_compiler(device))
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
         data = replace(_read(config, reporter, processes), cache=cache)
+        refuse_reserved(config, data.source.classes)
         folder = RunFolder(out)
         with ExitStack() as held:
             stop = held.enter_context(stop_on_signals())
@@ -132,6 +134,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     reference = session.processes.together(lambda: choose_reference(probe, source_only))  # in the main process
     weights = session.weights_of(first) if first is not None else None
     evidence = reference.evidence if reference else None
+    _warn_of_classes(config, session, probe, source_only)
     session.reporter.expect(1)
     adapted = train_stage(name, config, folder, session, weights, evidence)
 
@@ -140,11 +143,22 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
         assert probe is not None
         assert adapted is not None, "the main process has what came of each stage"
         seconds = sum(stage.seconds for stage in (probe, source_only, adapted) if stage is not None)
-        return conclude(config, folder, probe, source_only, adapted, reference, seconds)
+        before = source_only or (adapted if name == "source_only" else probe)
+        situation = find_situation(config, session.data, before.evidence)
+        return conclude(config, folder, probe, source_only, adapted, reference, seconds, situation)
 
     summary = session.processes.on_main(concluded, Summary)
     session.reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")
     return summary
+
+
+def _warn_of_classes(config: Config, session: Session, probe: Finished | None, source_only: Finished | None) -> None:
+    """Before adaptation, what speaks against ``data.target_classes``; the main process has the evidence."""
+    if probe is None or probe.evidence is None:
+        return
+    trained = source_only.evidence if source_only is not None and source_only.evidence is not None else probe.evidence
+    for doubt in doubts(config, session.data.source.classes, trained, probe.evidence):
+        session.reporter.warn(doubt)
 
 
 def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finished | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pmtrans.data.checking.duplicates import Duplicates, find_duplicates
 from pmtrans.data.checking.facts import THUMBNAIL, Facts, Statistics, image_facts, shape_warnings, summarise
-from pmtrans.data.checking.gap import MAX_IMAGES, MIN_IMAGES, missing_classes, proxy_a_distance
+from pmtrans.data.checking.gap import MAX_IMAGES, MIN_IMAGES, missing_classes, proxy_a_distance, unfit_share
 from pmtrans.data.checking.readable import UnreadableFile, small_class_warnings
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.image import UnreadableImage
@@ -24,6 +24,7 @@ from pmtrans.data.reading.read import Target
 from pmtrans.errors import one_line
 
 FeatureExtractor = Callable[[list[str]], NDArray[np.floating]]
+UNFIT = 0.3  # of the target images, from which some seem to be of no source class
 THUMBNAIL_FEATURES = "colour thumbnails of 8x8 pixels"
 
 
@@ -97,7 +98,7 @@ def check_domains(
         target_sample = _sample_features(examined_target, features, (seed, 1))
         gap = proxy_a_distance(source_sample.features, target_sample.features, seed)
         if features is not None and target.labelled is None:  # thumbnails do not separate classes
-            missing = _missing_class_warnings(source, source_sample, target_sample)
+            missing = _other_class_warnings(source, source_sample, target_sample, seed)
     source_classes = _counts(source)
     target_classes = (_counts(target.labelled) if target.labelled else {}) | dict(target.unknown_classes)
     warnings = (
@@ -173,16 +174,27 @@ def _thumbnails(facts: Sequence[Facts]) -> NDArray[np.floating]:
     return rows.reshape(len(facts), -1)
 
 
-def _missing_class_warnings(
-    source: LabelledDomain, source_sample: _FeatureSample, target_sample: _FeatureSample
+def _other_class_warnings(
+    source: LabelledDomain, source_sample: _FeatureSample, target_sample: _FeatureSample, seed: int
 ) -> tuple[str, ...]:
+    """Signs that the target lacks source classes, or has images of none."""
     label = dict(zip(source.paths, source.labels, strict=True))
     labels = np.array([label[path] for path in source_sample.paths])
     found = missing_classes(source_sample.features, labels, target_sample.features)
-    if not found:
-        return ()
-    names = abbreviate(source.classes[number] for number in found)
-    return (f"target seems to have no images of {len(found)} source classes, by its features: {names}",)
+    warnings = []
+    if found:
+        names = abbreviate(source.classes[number] for number in found)
+        warnings.append(
+            f"target seems to have no images of {len(found)} source classes, by its features: {names} "
+            "(data.target_classes=partial trains without them)"
+        )
+    unfit = unfit_share(source_sample.features, labels, target_sample.features, seed)
+    if unfit > UNFIT:
+        warnings.append(
+            f"{unfit:.0%} of the target images fit their class less than 5% of held-out source images do: some may be "
+            "of no source class (data.target_classes=open)"
+        )
+    return tuple(warnings)
 
 
 def _leak_warnings(equal: Duplicates, duplicates: Duplicates, target_paths: set[str]) -> tuple[str, ...]:

@@ -61,6 +61,33 @@ def missing_classes(
     return [int(label) for label in labels[few]]
 
 
+def unfit_share(
+    source_features: NDArray[np.floating],
+    source_labels: NDArray[np.integer],
+    target_features: NDArray[np.floating],
+    seed: int,
+) -> float:
+    """Share of the target that fits its class less than 5 % of held-out source images do.
+
+    A linear classifier is fitted on four fifths of the source; an image fits by its largest decision value.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    order = np.random.default_rng(seed).permutation(len(source_labels))
+    held, used = order[: len(order) // 5], order[len(order) // 5 :]
+    if len(held) < MIN_IMAGES or len(np.unique(source_labels[used])) < 3:
+        return 0.0
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200))
+    classifier.fit(source_features[used].astype(np.float64), source_labels[used])
+    fits, fits_target = (
+        classifier.decision_function(rows.astype(np.float64)).max(axis=1)
+        for rows in (source_features[held], target_features)
+    )
+    return float((fits_target < np.quantile(fits, 0.05)).mean())
+
+
 def _unit(rows: NDArray[np.floating]) -> NDArray[np.floating]:
     lengths: NDArray[np.floating] = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: NDArray[np.floating] = rows / np.maximum(lengths, 1e-12)

@@ -39,13 +39,15 @@ class Target:
     """A target: ``domain`` for training, and separately ``labelled`` for evaluation only.
 
     ``labelled`` holds the images whose class the source has, with labels in the SOURCE's class order; it is None
-    without labels. ``unknown_classes``: classes that the source does not have, and their counts.
+    without labels. ``unknown_classes``: classes that the source does not have, and their counts; ``unknown_paths``:
+    the images of these.
     """
 
     domain: Domain
     labelled: LabelledDomain | None
     warnings: tuple[str, ...]
     unknown_classes: tuple[tuple[str, int], ...] = ()
+    unknown_paths: tuple[str, ...] = ()
 
 
 def read_source(
@@ -129,7 +131,8 @@ def read_target(
     names = (named[row.label] for row in listing.rows if row.label is not None)
     unknown = Counter(name for name in names if name in match.unknown)
     warnings = _warnings(listing, unknown, match, source_classes, trained_on)
-    return Target(domain, labelled, warnings, tuple(sorted(unknown.items())))
+    strange = tuple(row.path for row in listing.rows if row.label is not None and named[row.label] in match.unknown)
+    return Target(domain, labelled, warnings, tuple(sorted(unknown.items())), strange)
 
 
 def _warnings(

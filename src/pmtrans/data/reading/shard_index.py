@@ -74,7 +74,7 @@ def shard_indexes(shards: Sequence[str], label_key: str | None = None) -> list[S
             return [index for index in found if index is not None]
         with one_at_a_time(folder / "making"):  # another process may make them now, and this one then finds them
             jobs = zip(shards, kept, versions, strict=True)
-            return list(pool.map(lambda job: _load(job[1], job[2]) or _make(*job, label_key), jobs))
+            return list(pool.map(lambda job: _load(job[1], job[2]) or _make(job[0], job[1], job[2], label_key), jobs))
 
 
 def _make(shard: str, kept: Path, version: str, label_key: str | None) -> ShardIndex:
@@ -241,8 +241,9 @@ def _digest(*parts: str) -> str:
 
 
 def _store(path: Path, index: ShardIndex, version: str) -> None:
-    known = {"format": _FORMAT, "version": version, "labels": sorted({label for label in index.labels if label})}
-    numbers = {label: number for number, label in enumerate(known["labels"])}  # type: ignore[arg-type]
+    names = sorted({label for label in index.labels if label})
+    known = {"format": _FORMAT, "version": version, "labels": names}
+    numbers = {label: number for number, label in enumerate(names)}
     arrays = {
         "known": np.frombuffer(json.dumps(known).encode(), np.uint8),
         "names": np.frombuffer("\0".join(index.names).encode("utf-8", "surrogateescape"), np.uint8),

@@ -20,6 +20,11 @@ from pmtrans.version import __version__
 
 INPUT = "images"
 OUTPUTS = ("logits", "probabilities")
+UNKNOWN_OUTPUT = "unknown_score"  # a third one, where the model knows images of no class
+
+
+def output_names(trained: TrainedModel) -> tuple[str, ...]:
+    return OUTPUTS if trained.unknown is None else (*OUTPUTS, UNKNOWN_OUTPUT)
 
 
 class PreprocessingGraph(nn.Module):
@@ -45,17 +50,19 @@ class PreprocessingGraph(nn.Module):
 
 
 class ExportedGraph(nn.Module):
-    """The model with its calibration temperature, and optionally its preprocessing."""
+    """The model with its calibration temperature, optionally its preprocessing, and where it is open its threshold."""
 
     def __init__(self, trained: TrainedModel, with_preprocessing: bool) -> None:
         super().__init__()
         self.preprocessing = PreprocessingGraph(trained.preprocessing) if with_preprocessing else nn.Identity()
         self.model = trained.model
         self.temperature = trained.temperature
+        self.unknown = trained.unknown
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         logits_BK: Tensor = self.model(self.preprocessing(images))
-        return logits_BK, (logits_BK / self.temperature).softmax(1)
+        outputs = logits_BK, (logits_BK / self.temperature).softmax(1)
+        return outputs if self.unknown is None else (*outputs, self.unknown.scores(logits_BK))
 
 
 def example_input(trained: TrainedModel, with_preprocessing: bool) -> Tensor:
@@ -73,13 +80,15 @@ def dynamic_axes(with_preprocessing: bool) -> dict[int, torch.export.Dim]:
 
 
 def metadata(trained: TrainedModel, with_preprocessing: bool) -> dict[str, str]:
-    """Classes, version, temperature, architecture and preprocessing, as strings."""
+    """Classes, version, temperature, architecture, preprocessing and, where there is one, the threshold, as strings."""
+    is_open = {} if trained.unknown is None else {"unknown": json.dumps(asdict(trained.unknown))}
     return {
         "classes": json.dumps(list(trained.classes)),
         "version": __version__,
         "temperature": repr(trained.temperature),
         "architecture": trained.backbone.name,
         "preprocessing": json.dumps({"inside": with_preprocessing, **asdict(trained.preprocessing)}),
+        **is_open,
     }
 
 

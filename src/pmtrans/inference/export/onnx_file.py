@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from pmtrans.errors import ModelError
 from pmtrans.inference.export.graph import (
     INPUT,
-    OUTPUTS,
     ExportedGraph,
     dynamic_axes,
     example_input,
     metadata,
+    output_names,
     silence_exporter,
 )
 from pmtrans.inference.export.parity import RuntimeOutput
@@ -44,7 +44,7 @@ def write_onnx(path: Path, trained: TrainedModel, with_preprocessing: bool) -> N
             dynamo=True,
             dynamic_shapes=(dynamic_axes(with_preprocessing),),
             input_names=[INPUT],
-            output_names=list(OUTPUTS),
+            output_names=list(output_names(trained)),
             verbose=False,
         )
     import onnx
@@ -98,5 +98,4 @@ class OnnxModel:
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, images: NDArray[Any]) -> RuntimeOutput:
-        logits, probabilities = self.session.run(list(OUTPUTS), {INPUT: np.ascontiguousarray(images)})
-        return RuntimeOutput(logits, probabilities)
+        return RuntimeOutput(*self.session.run(None, {INPUT: np.ascontiguousarray(images)}))

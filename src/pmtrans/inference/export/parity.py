@@ -22,6 +22,7 @@ class RuntimeOutput(NamedTuple):
 
     logits: NDArray[np.float32]
     probabilities: NDArray[np.float32]
+    unknown_scores: NDArray[np.float32] | None = None  # where the model knows images of no class
 
 
 Runtime = Callable[[NDArray[Any]], RuntimeOutput]
@@ -51,18 +52,29 @@ def measure_parity(
     transform = evaluation_transform(trained.preprocessing)
     inputs = torch.stack([transform(image) for image in images])
     with torch.no_grad():
-        expected = calibrated_probabilities(trained.model(inputs), trained.temperature).numpy()
+        logits = trained.model(inputs)
+        expected = calibrated_probabilities(logits, trained.temperature).numpy()
+        if trained.unknown is not None:  # one more column to compare
+            expected = np.concatenate([expected, trained.unknown.scores(logits).numpy()[:, None]], 1)
     if with_preprocessing:
         singles = [np.asarray(image, dtype=np.uint8)[None] for image in images]
         batch, expected_of_batch = np.repeat(singles[0], 3, axis=0), expected[:1]  # images of one batch have one size
     else:
         singles = [image.numpy()[None] for image in inputs]
         batch, expected_of_batch = inputs.numpy(), expected
-    found = np.concatenate([runtime(image).probabilities for image in singles])
-    found_in_batch = runtime(batch).probabilities
+    found = np.concatenate([_compared(runtime(image)) for image in singles])
+    found_in_batch = _compared(runtime(batch))
     largest = max(_largest_difference(found, expected), _largest_difference(found_in_batch, expected_of_batch))
-    agreeing = int((found.argmax(1) == expected.argmax(1)).sum())
+    count = len(trained.classes)
+    agreeing = int((found[:, :count].argmax(1) == expected[:, :count].argmax(1)).sum())
     return Parity(len(images), agreeing, largest)
+
+
+def _compared(output: RuntimeOutput) -> NDArray[np.float32]:
+    """Probabilities and, where there are any, scores of unknown images as a last column."""
+    if output.unknown_scores is None:
+        return output.probabilities
+    return np.concatenate([output.probabilities, output.unknown_scores[:, None]], 1)
 
 
 def _largest_difference(found: NDArray[np.float32], expected: NDArray[np.float32]) -> float:

@@ -35,5 +35,4 @@ class TorchProgram:
 
     @torch.no_grad()
     def __call__(self, images: NDArray[Any]) -> RuntimeOutput:
-        logits, probabilities = self._module(torch.tensor(images))
-        return RuntimeOutput(logits.numpy(), probabilities.numpy())
+        return RuntimeOutput(*(output.numpy() for output in self._module(torch.tensor(images))))

@@ -163,8 +163,18 @@ def _shares_figure(material: Material, after: Evidence, before: Evidence | None)
     places = range(len(selected))
     for name, (values, colour, mark) in percent.items():
         axes.plot(values[selected], places, mark, color=colour, label=name, markersize=7 if mark == "|" else 4.5)
+    _draw_prior(axes, material, selected)
     axes.set_yticks(places, [axis_label(material.classes[k], 16) for k in selected], fontsize=7)
     axes.invert_yaxis()
     axes.set(xlabel="% of the images", title="Predicted share of each class", xlim=(0, None))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16 if len(selected) < 12 else -0.08), ncols=2)
     return figure
+
+
+def _draw_prior(axes: Any, material: Material, selected: list[int]) -> None:
+    """The share of each class that was estimated before adaptation, as a line over its interval."""
+    summary = material.summary
+    if summary is None or not summary.target_prior or not summary.target_prior_details:
+        return
+    low, high = (100 * np.array(list(summary.target_prior_details[end].values()))[selected] for end in ("low", "high"))
+    axes.hlines(range(len(selected)), low, high, color="#9aa5b1", linewidth=3, alpha=0.6, zorder=0, label="estimated")

@@ -1,0 +1,127 @@
+"""What a run finds out about the classes of its target without labels, and leaves in its model folder.
+
+The class balance is estimated on the model before adaptation; whether ``data.target_classes`` fits is judged there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmtrans.config import Config
+from pmtrans.data.domains import Data
+from pmtrans.data.reading.classes import abbreviate
+from pmtrans.errors import ConfigError
+from pmtrans.pseudo_labels import present_classes, strangeness
+from pmtrans.run.folder import RunFolder
+from pmtrans.run.model_notes import ClassBalance, annotate_model
+from pmtrans.selection.calibration import calibrated_probabilities, fit_temperature
+from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.prior import TargetPrior, estimate_prior, for_shares, named_shares, source_prior
+from pmtrans.selection.unknown_threshold import UNKNOWN, fit_unknown
+
+IMAGES_PER_CLASS = 5  # of the target, below which no class is said to be missing
+HARDLY_ANY = 0.15  # of the typical share: more cautious than what ``partial`` leaves out
+DOUBTFUL = 0.5  # of the typical share: nearly all missing classes have less, and a few others
+MISSING = 1 / 6  # of the classes, from which ``same`` looks wrong
+UNFIT_LEVEL = 0.95  # of the held-out source images are less strange than
+UNFIT = 0.3  # this share of the target, from which ``same`` looks wrong
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The target's classes as far as they are known without labels; ``prior`` is None without held-out images."""
+
+    config: Config
+    classes: tuple[str, ...]
+    source_K: Tensor
+    prior: TargetPrior | None
+
+    def summarised(self) -> dict[str, Any]:
+        """Fields of ``summary.json``."""
+        if self.prior is None:
+            return {}
+        return {
+            "target_prior": named_shares(self.prior.shares_K, self.classes),
+            "target_prior_details": self.prior.as_json(self.classes),
+        }
+
+    def annotate(self, folder: RunFolder, shipped: str, evidence: Evidence | None) -> None:
+        """Class balance and threshold of the shipped model, from its own outputs."""
+        if evidence is None or self.prior is None:
+            return
+        own_K = self.source_K if shipped != "adapted" else mean_prediction(evidence)
+        shares = (own_K, self.source_K, smoothed(self.prior.shares_K, len(evidence.target_logits_MK)))
+        balance = ClassBalance(*(tuple(one.tolist()) for one in shares))
+        is_open = self.config.data.target_classes == "open"
+        annotate_model(folder.model, balance, fit_unknown(evidence.target_logits_MK) if is_open else None)
+
+
+def find_situation(config: Config, data: Data, evidence: Evidence | None) -> Situation:
+    """``evidence``: that of the model before adaptation."""
+    labels_N = torch.tensor((*data.source.labels, *data.holdout.labels))
+    source_K = source_prior(labels_N, len(data.source.classes))
+    if config.data.balance == "classes":
+        source_K = torch.full_like(source_K, 1 / len(source_K))
+    return Situation(config, data.source.classes, source_K, None if evidence is None else estimate_prior(evidence))
+
+
+def absent_classes(config: Config, evidence: Evidence | None) -> Tensor | None:
+    """Of a partial target, the classes that may well be missing: that nobody is called so any more is no collapse."""
+    if config.data.target_classes != "partial" or evidence is None:
+        return None
+    evidence = for_shares(evidence)
+    return ~present_classes(evidence.target_features_MD, evidence.target_logits_MK, DOUBTFUL)[0]
+
+
+def refuse_reserved(config: Config, classes: tuple[str, ...]) -> None:
+    """The answer for images of no class must not be the name of one."""
+    if config.data.target_classes == "open" and UNKNOWN in classes:
+        raise ConfigError(
+            f"The source has a class {UNKNOWN!r}, which is the answer of data.target_classes=open for images of no "
+            "class: rename that class, or leave its images out of the source."
+        )
+
+
+def mean_prediction(evidence: Evidence) -> Tensor:
+    """The mean calibrated probability of each class over the target, kept above 0."""
+    temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+    probabilities_MK = calibrated_probabilities(evidence.target_logits_MK, temperature)
+    return smoothed(probabilities_MK.double().mean(0), len(probabilities_MK))
+
+
+def smoothed(shares_K: Tensor, images: int) -> Tensor:
+    """As if one more image had been shared among all classes: what was not seen is rare, not impossible."""
+    return (shares_K * images + 1 / len(shares_K)) / (images + 1)
+
+
+def doubts(config: Config, classes: tuple[str, ...], trained: Evidence, probe: Evidence) -> Iterator[str]:
+    """One line for each sign that ``data.target_classes=same`` is wrong.
+
+    ``trained``: the source-only model, which knows the classes best; ``probe``: on features that no training has made
+    certain of everything.
+    """
+    if config.data.target_classes != "same":
+        return
+    trained, probe = for_shares(trained), for_shares(probe)
+    if len(trained.target_logits_MK) >= IMAGES_PER_CLASS * len(classes):
+        present_K, _ = present_classes(trained.target_features_MD, trained.target_logits_MK, HARDLY_ANY)
+        missing = [name for name, here in zip(classes, present_K.tolist(), strict=True) if not here]
+        if len(missing) >= max(2.0, MISSING * len(classes)):
+            yield (
+                f"the target seems to have hardly an image of {len(missing)} of {len(classes)} source classes "
+                f"({abbreviate(missing)}): if it lacks them, train with data.target_classes=partial"
+            )
+    if config.backbone.weights == "none":  # the features of an untrained transformer fit nothing well
+        return
+    usual = strangeness(probe.source_logits_NK).quantile(UNFIT_LEVEL)
+    unfit = (strangeness(probe.target_logits_MK) > usual).double().mean().item()
+    if unfit > UNFIT:
+        yield (
+            f"{unfit:.0%} of the target images fit their class less than {1 - UNFIT_LEVEL:.0%} of held-out source "
+            "images do: if some are of no source class, train with data.target_classes=open"
+        )
