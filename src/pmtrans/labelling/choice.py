@@ -21,8 +21,6 @@ from pmtrans.data.sampling import random_seed
 from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence, shannon
 
-CHOSEN, DRAWN = "chosen", "drawn"
-
 
 @dataclass(frozen=True)
 class Pick:

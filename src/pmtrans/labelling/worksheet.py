@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmtrans.data.reading.target_labels import DESIGN
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
 from pmtrans.labelling.choice import Pick
-from pmtrans.labelling.sampled_accuracy import DESIGN
 from pmtrans.pages.document import render_document
 from pmtrans.pages.thumbnails import data_uri, thumbnail
 

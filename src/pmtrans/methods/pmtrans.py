@@ -21,7 +21,7 @@ from pmtrans.losses import (
 )
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, TargetPass, named
 from pmtrans.methods.parts.additions import Additions
-from pmtrans.methods.parts.head_alignment import align_head
+from pmtrans.methods.parts.head_alignment import align_head, with_known_rows
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
@@ -102,7 +102,8 @@ class PMTrans(Method):
         features_MF, logits_MK = target.features_MF, target.logits_MK
         if self._must_align(target):
             assert context.source_pass is not None
-            align_head(self.model.head, context.source_pass(), target, self.options.label_smoothing)
+            labelled = with_known_rows(context.source_pass(), target, self.pinned_M)
+            align_head(self.model.head, labelled, target, self.options.label_smoothing)
             with torch.no_grad():
                 logits_MK = self.model.head(features_MF.float())
         if self.bank is not None:
@@ -114,20 +115,23 @@ class PMTrans(Method):
     def _must_align(self, target: TargetPass) -> bool:
         if self.options.align_head != "lagging":
             return self.options.align_head == "always"
-        clusters_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
+        clusters_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK, seeds_M=self.pinned_M)
         return float((clusters_M == target.logits_MK.argmax(1)).float().mean()) < AGREES
 
     def _label(self, target: TargetPass) -> Tensor:
         """Labels_M of the whole target; their confidences are stored where they are used."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
         if self.options.pseudo_labels == "propagation":
-            highest_M, labels_M = propagated_probabilities(features_MF, logits_MK.float().softmax(1)).max(1)
+            probabilities_MK = logits_MK.float().softmax(1)
+            highest_M, labels_M = propagated_probabilities(features_MF, probabilities_MK, seeds_M=self.pinned_M).max(1)
             if self.confidence_M is not None:
                 self.confidence_M.copy_(highest_M)
             return labels_M
-        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
+        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK, seeds_M=self.pinned_M)
         if self.confidence_M is not None:
-            self.confidence_M.copy_(label_confidence(features_MF, labels_M, logits_MK.shape[1]))
+            confidence_M = label_confidence(features_MF, labels_M, logits_MK.shape[1])
+            known_M = None if self.pinned_M is None else self.pinned_M >= 0
+            self.confidence_M.copy_(confidence_M if known_M is None else confidence_M.masked_fill(known_M, 1.0))
         return labels_M
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:  # Algorithm 1
@@ -213,7 +217,11 @@ class PMTrans(Method):
         with torch.no_grad():  # the authors' code pays an extra evaluation pass of B each step
             features_BF, logits_BK = self.model.features_and_logits(batch.target_images)
         self.model.train(was_training)
-        return self.bank.label(batch.target_index, features_BF, logits_BK.float().softmax(1))
+        voted_B, confidence_B = self.bank.label(batch.target_index, features_BF, logits_BK.float().softmax(1))
+        if self.pinned_M is None:
+            return voted_B, confidence_B
+        pinned_B = self.pinned_M[batch.target_index]
+        return torch.where(pinned_B >= 0, pinned_B, voted_B), confidence_B
 
     def after_step(self, moment: Moment) -> None:
         self.mixing.beta.project()

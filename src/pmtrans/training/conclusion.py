@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pmtrans.config import Config
+from pmtrans.data.domains import Data
 from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
@@ -21,6 +22,7 @@ from pmtrans.selection.comparison import (
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.signals import read_pair
 from pmtrans.selection.verdict import Verdict
+from pmtrans.training.described import describe_data
 from pmtrans.training.finished import Finished
 
 TITLES: dict[Name, str] = {
@@ -79,13 +81,14 @@ def conclude(
     adapted: Finished,
     reference: Reference | None,
     seconds: float,
+    data: Data | None = None,
 ) -> Summary:
     """Verdict, estimates, the shipped model and ``summary.json``, which comes last: a killed run does this again."""
     is_source_only = config.method["name"] == "source_only"
     estimated, judged = judge_trained(adapted, reference, is_source_only)
     trained: Name = "source_only" if is_source_only else "adapted"
     shipped, reason = _choose(config, judged, reference, trained)
-    stages: dict[Name, Finished | None] = {
+    stages: dict[str, Finished | None] = {
         "probe": probe,
         "source_only": adapted if is_source_only else source_only,
         "adapted": adapted,
@@ -112,6 +115,7 @@ def conclude(
         verdict_reason=judged.reason if judged else None,
         compared_with=reference.name if judged and reference else None,
         evaluations={name: stage.chosen if stage else None for name, stage in stages.items()},
+        **(describe_data(data, folder, stages) if data is not None else {}),
     )
     write_json(folder.summary, summary.to_json())
     return summary
