@@ -179,9 +179,14 @@ def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0)
             f"{one_line(run)!r} has no saved outputs to choose by: train with a held-out part of the source "
             "(data.holdout above 0), at least to the first evaluation."
         )
-    picks = pick_images(material.evidence, count, seed)
+    given = {path for part in material.data.labels_given for path in part.paths}
+    labelled = [place for place, path in enumerate(material.data.target.domain.paths) if path in given]
+    if len(labelled) == len(material.data.target.domain):
+        raise RunError(f"All {len(labelled)} images of the target have labels: there is nothing to label.")
+    picks = pick_images(material.evidence, count, seed, labelled)
     if len(picks) < count:
-        Reporter().warn(f"the target has {len(picks)} images: all of them are listed")
+        without = " without a label" if labelled else ""
+        Reporter().warn(f"the target has {len(picks)} images{without}: all of them are listed")
     return write_folder(Path(out), picks, material.data.target.domain.paths, material.data.source.classes)
 
 

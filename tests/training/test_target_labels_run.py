@@ -158,7 +158,7 @@ def test_a_run_that_was_cut_resumes_to_the_same_weights(labelled: Callable[..., 
 
 def test_what_was_trained_on_elsewhere_does_not_measure(labelled: Callable[..., Config], tmp_path: Path) -> None:
     train(labelled(data__target_labels_kept=0.0), tmp_path / "all", Witness())
-    with pytest.raises(RunError, match="was trained on the labels of .* images that this run keeps for measuring"):
+    with pytest.raises(RunError, match=r"was trained on the labels of .* images that this run keeps for measuring"):
         train(labelled(), tmp_path / "run", Witness(), start_from=tmp_path / "all")
     assert not (tmp_path / "run" / "checkpoints").exists()
 

@@ -19,6 +19,7 @@ from pmtrans.pages.document import render_document
 from pmtrans.pages.thumbnails import data_uri, thumbnail
 
 LABELS, PAGE = "labels.csv", "index.html"
+KEYS = "1234567890abcdefghijklmnopqrstuvwxyz"  # of the first classes; the names of further ones are typed
 
 
 def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], classes: Sequence[str]) -> Path:
@@ -55,4 +56,5 @@ def _page(places: Sequence[str], classes: Sequence[str]) -> str:
         {"path": place, "name": one_line(os.path.basename(place), 80), "uri": data_uri(thumbnail(place, 160))}
         for place in places
     ]
-    return render_document("label_these.html", script="label_these.js", images=images, classes=list(classes))
+    keys = dict(zip(KEYS, classes, strict=False))
+    return render_document("label_these.html", script="label_these.js", images=images, classes=list(classes), keys=keys)

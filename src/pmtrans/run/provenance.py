@@ -58,7 +58,8 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
         ) from None
     new = flatten(yaml.safe_load(config.to_yaml()))
     for key, value in flatten(yaml.safe_load(Config().to_yaml())).items():
-        old.setdefault(key, value)  # a setting that came later: the run had what is its default now
+        if key in new:
+            old.setdefault(key, value)  # a setting that came later: the run had what is its default now
     ignored = (*MAY_CHANGE, *(f"data.{name}" for name in LOCATIONS))
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and key not in ignored]
     if old.get(_WEIGHTS) and os.path.abspath(old[_WEIGHTS]) == new[_WEIGHTS]:  # a run from before paths were absolute
