@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pmtrans.config import settings_from_flags
+from pmtrans.config.sources import one_or_several, source_places
 from pmtrans.inference.predictor import Prediction, Predictor, load
 from pmtrans.progress import Reporter
 from pmtrans.run.summary import Summary
@@ -51,10 +52,11 @@ class Run:
 
 
 def adapt(
-    source: str | PathLike[str],
+    source: Location | Sequence[Location],
     target: str | PathLike[str],
     out: str | PathLike[str],
     *,
+    target_labels: Location | None = None,
     backbone: str | None = None,
     weights: str | PathLike[str] | None = None,
     method: str | None = None,
@@ -65,14 +67,16 @@ def adapt(
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Run:
-    """Adapt a model from a labelled source to an unlabelled target and return the run.
+    """Adapt a model from a labelled source, or several, to an unlabelled target and return the run.
 
     ``settings`` has dotted keys: ``{"train.epochs": 10}``. An interrupted run in ``out`` is resumed.
-    ``start_from``: a run whose finished probe and source stage this one starts from.
+    ``start_from``: a run whose finished probe and source stage this one starts from. ``target_labels``: labels of some
+    target images, which train; without it no target label does.
     """
     flags = settings_from_flags(
-        source=source, target=target, backbone=backbone, weights=weights, method=method, seed=seed
-    )
+        source=source, target=target, target_labels=target_labels, backbone=backbone, weights=weights, method=method,
+        seed=seed,
+    )  # fmt: skip
     config = load_config(None if recipe is None else Path(recipe), (), {**flags, **(settings or {})})
     folder = Path(out)
     donor = None if start_from is None else Path(start_from)
@@ -80,10 +84,11 @@ def adapt(
 
 
 def auto(
-    source: str | PathLike[str],
+    source: Location | Sequence[Location],
     target: str | PathLike[str],
     out: str | PathLike[str],
     *,
+    target_labels: Location | None = None,
     time: str | float = "1h",
     backbone: str | None = None,
     weights: str | PathLike[str] | None = None,
@@ -102,22 +107,31 @@ def auto(
     from pmtrans.bench.entry import SharedSettings
 
     flags = settings_from_flags(backbone=backbone, weights=weights)
-    domains = settings_from_flags(source=source, target=target, seed=seed)
+    domains = settings_from_flags(source=source, target=target, target_labels=target_labels, seed=seed)
     shared = SharedSettings(None if recipe is None else Path(recipe), (), {**flags, **(settings or {})})
     budget = parse_time(time) if isinstance(time, str) else float(time)
     return Run(Path(out), run_auto(shared, domains, Path(out), budget, overwrite, quiet).summary)
 
 
 def check(
-    source: Location, target: Location, *, root: Location | None = None, classes: Location | Sequence[str] | None = None
+    source: Location | Sequence[Location],
+    target: Location,
+    *,
+    root: Location | None = None,
+    classes: Location | Sequence[str] | None = None,
 ) -> Report:
-    """Decode every image of both domains: unreadable files, counts, duplicates, leaks, the domain gap."""
-    from pmtrans.data.checking.check import check_domains
-    from pmtrans.data.reading.read import read_source, read_target
+    """Decode every image of both domains: unreadable files, counts, duplicates, leaks, the domain gap.
 
+    Of several sources, also the gap between each and the target, and duplicates between sources.
+    """
+    from pmtrans.data.checking.check import check_domains
+    from pmtrans.data.reading.read import read_target
+    from pmtrans.data.reading.several import read_sources
+
+    places = source_places(one_or_several(source))
     place = None if root is None else Path(root)
     named = Path(classes) if isinstance(classes, PathLike) else classes
-    labelled = read_source(Path(source), root=place, classes=named)
+    labelled = read_sources(places, root=place, classes=named)
     return check_domains(labelled, read_target(Path(target), labelled.classes, root=place, classes=named))
 
 
@@ -170,9 +184,14 @@ def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0)
             f"{one_line(run)!r} has no saved outputs to choose by: train with a held-out part of the source "
             "(data.holdout above 0), at least to the first evaluation."
         )
-    picks = pick_images(material.evidence, count, seed)
+    given = {path for part in material.data.labels_given for path in part.paths}
+    labelled = [place for place, path in enumerate(material.data.target.domain.paths) if path in given]
+    if len(labelled) == len(material.data.target.domain):
+        raise RunError(f"All {len(labelled)} images of the target have labels: there is nothing to label.")
+    picks = pick_images(material.evidence, count, seed, labelled)
     if len(picks) < count:
-        Reporter().warn(f"the target has {len(picks)} images: all of them are listed")
+        without = " without a label" if labelled else ""
+        Reporter().warn(f"the target has {len(picks)} images{without}: all of them are listed")
     return write_folder(Path(out), picks, material.data.target.domain.paths, material.data.source.classes)
 
 

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from pmtrans.cli import app
-from pmtrans.errors import ConfigError
+from pmtrans.errors import ConfigError, DataError
 
 
 def _commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -47,10 +47,12 @@ def test_every_single_valued_option_of_every_verb_is_taken_once(
 
 def test_on_and_off_contradict_each_other() -> None:
     assert "--baseline/--no-baseline" in _refused("train", "--out", "x", "--baseline", "--no-baseline")
-    assert "--source" in _refused("train", "--out", "x", "--source", "a", "--source=b")
+    assert "--target" in _refused("train", "--out", "x", "--target", "a", "--target=b")
 
 
 def test_what_may_be_repeated_still_may() -> None:
+    sources = ["train", "--source", "nowhere", "--source", "elsewhere", "--target", "x", "--out", "y"]
+    assert isinstance(CliRunner().invoke(app, sources).exception, DataError)
     result = CliRunner().invoke(app, ["bench", "figures", "--runs", "a", "--runs", "b", "--out", "c", "--help"])
     assert result.exit_code == 0
     settings = ["train.epochs=1", "train.epochs=2"]  # a script may add to a common list

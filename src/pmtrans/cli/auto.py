@@ -18,12 +18,23 @@ def auto(
         ),
     ] = None,
     source: Annotated[
-        str | None,
-        typer.Option(help="Labelled images: a folder of class folders, a list file or a table.", show_default=False),
+        list[str] | None,
+        typer.Option(
+            help="Labelled images: a folder of class folders, a list file or a table; several times: all of them.",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="Unlabelled images. Class folders in it are used for evaluation only.", show_default=False),
+    ] = None,
+    target_labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Labels of some target images, which train: the table that `label-these` writes, a list, or class "
+            "folders. Without it, no target label trains anything.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="The run folder. The same command resumes in it.", show_default=False)
@@ -63,7 +74,7 @@ def auto(
     from pmtrans.config import settings_from_flags
 
     flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights)
-    domains = settings_from_flags(source=source, target=target, seed=seed)
+    domains = settings_from_flags(source=source or None, target=target, target_labels=target_labels, seed=seed)
     require_settings(recipe, overrides or [], {**flags, **domains})
     from pmtrans.automatic.auto import auto as run_auto
     from pmtrans.automatic.budget import parse_time

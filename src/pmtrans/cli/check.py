@@ -9,7 +9,12 @@ import typer
 
 
 def check(
-    source: Annotated[Path, typer.Option(help="Labelled images: class folders, a list (path label) or a table.")],
+    source: Annotated[
+        list[Path],
+        typer.Option(
+            help="Labelled images: class folders, a list (path label) or a table; may be given several times."
+        ),
+    ],
     target: Annotated[Path, typer.Option(help="Images to adapt to, labelled or not, in the same formats.")],
     root: Annotated[Path | None, typer.Option(help="Folder that the paths of lists and tables start from.")] = None,
     source_root: Annotated[Path | None, typer.Option(help="`--root` of the source only.")] = None,
@@ -35,18 +40,19 @@ def check(
 
     Example: pmtrans check --source office31/amazon --target office31/webcam
     """
-    from pmtrans.cli.early import require_data
+    from pmtrans.cli.early import require_data, require_sources
 
-    require_data("--source", source)
+    require_sources(source)
     require_data("--target", target)
     from pmtrans.data.checking.check import check_domains
     from pmtrans.data.reading.listing import MalformedLines
-    from pmtrans.data.reading.read import read_source, read_target
+    from pmtrans.data.reading.read import read_target
+    from pmtrans.data.reading.several import read_sources
     from pmtrans.errors import one_line
 
     columns = {"path_column": path_column, "label_column": label_column}
     try:
-        labelled = read_source(source, root=source_root or root, classes=classes, **columns)
+        labelled = read_sources(source, root=source_root or root, classes=classes, **columns)
         place = target_root or root
         adapted = read_target(target, labelled.classes, root=place, classes=classes, trained_on=True, **columns)
     except MalformedLines as error:

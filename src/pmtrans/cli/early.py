@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,26 @@ def require_settings(
 
     config = checked(Config, load_tree(recipe, overrides, flags))
     require_method(str(config.method.get("name", "pmtrans")))
-    for name in ("source", "target", "root", "source_root", "target_root", "classes"):
+    require_sources(config.data.sources)
+    for name in ("target", "target_labels", "root", "source_root", "target_root", "classes"):
         place = getattr(config.data, name)
         if place is not None:
-            require_data(f"--{name}" if name in ("source", "target", "root") else f"data.{name}", place)
+            is_flag = name in ("target", "target_labels", "root")
+            require_data(f"--{name.replace('_', '-')}" if is_flag else f"data.{name}", place)
     weights = config.backbone.weights
     if weights not in ("none", "timm") and not weights.startswith("hf-hub:") and not Path(weights).is_file():
         raise ModelError(f"Weights file {one_line(weights)!r} does not exist.")
     if out is not None:
         refuse_occupied(RunFolder(out))
+
+
+def require_sources(places: Sequence[str | Path]) -> None:
+    """Each is there, and is given once."""
+    from pmtrans.config.sources import refuse_same_place
+
+    for place in places:
+        require_data("--source", place)
+    refuse_same_place(places)
 
 
 def require_data(flag: str, path: str | Path) -> None:

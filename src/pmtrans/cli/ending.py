@@ -51,7 +51,32 @@ def closing_lines(summary: Summary, out: Path) -> list[str]:
     measured = getattr(summary, summary.shipped)
     if measured is not None:
         lines.append(f"Measured with the labels of the target, which chose nothing: {_percent(measured)}.")
+    if summary.target_labels:
+        lines.append(_of_labels(summary))
+    if summary.sources:
+        lines.append(f"Accuracy on the held-out part of each source: {_of_sources(summary)}.")
     return [*lines, f"Run folder: {one_line(out)}", "Next:", *(f"  {step}" for step in _next_steps(summary, out))]
+
+
+def _of_labels(summary: Summary) -> str:
+    """What the target labels trained, and what those that were kept measure of the shipped model."""
+    labels = summary.target_labels or {}
+    text = f"{labels['trained']} target labels trained it"
+    measured = labels["accuracy"].get(summary.shipped)
+    if measured is None:
+        return f"{text}; none were kept for measuring."
+    low, high = (100 * measured[side] for side in ("low", "high"))
+    text += f"; on the {labels['kept']} that were kept it is {_percent(measured['accuracy'])} right"
+    text += f" ({low:.0f} to {high:.0f})"
+    if labels.get("before"):
+        text += f", {one_line(labels['before']['run'], 60)} was {_percent(labels['before']['accuracy'])}"
+    return f"{text}."
+
+
+def _of_sources(summary: Summary) -> str:
+    """Of the shipped model."""
+    known = summary.sources or {}
+    return ", ".join(f"{name} {_percent(entry['accuracy'].get(summary.shipped))}" for name, entry in known.items())
 
 
 def _next_steps(summary: Summary, out: Path) -> list[str]:

@@ -19,12 +19,24 @@ def train(
         ),
     ] = None,
     source: Annotated[
-        str | None,
-        typer.Option(help="Labelled images: a folder of class folders, a list file or a table.", show_default=False),
+        list[str] | None,
+        typer.Option(
+            help="Labelled images: a folder of class folders, a list file or a table. Given several times: all of "
+            "them, their classes matched by name.",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="Unlabelled images. Class folders in it are used for evaluation only.", show_default=False),
+    ] = None,
+    target_labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Labels of some target images, which train: the table that `label-these` writes, a list, or class "
+            "folders. Without it, no target label trains anything.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path,
@@ -59,6 +71,12 @@ def train(
             "--baseline/--no-baseline", help="Also train a source-only model, to compare with.", show_default=False
         ),
     ] = None,
+    source_contributions: Annotated[
+        bool,
+        typer.Option(
+            "--source-contributions", help="Of several sources: also fit the probe without each, for the report."
+        ),
+    ] = False,
     device: Annotated[
         str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; default: a GPU if any.", show_default=False)
     ] = None,
@@ -71,7 +89,7 @@ def train(
         typer.Option(
             "--from",
             metavar="RUN",
-            help="Start from the finished probe and source stage of RUN: another method, or another target.",
+            help="Start from the finished probe and source stage of RUN: another method, another target, or labels.",
             show_default=False,
         ),
     ] = None,
@@ -98,8 +116,9 @@ def train(
     from pmtrans.settings import load_config
 
     flags = settings_from_flags(
-        source=source, target=target, root=root, cache=cache, backbone=backbone, weights=weights, method=method,
-        seed=seed, baseline=baseline, device=device,
+        source=source or None, target=target, target_labels=target_labels, root=root, cache=cache, backbone=backbone,
+        weights=weights, method=method, seed=seed, baseline=baseline, device=device,
+        source_contributions=source_contributions or None,
     )  # fmt: skip
     require_settings(recipe, overrides or [], flags, None if dry_run else out)
     if from_ is not None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pmtrans.addresses import absolute
 from pmtrans.config.recipes import read_recipe
 from pmtrans.config.sections import Config
+from pmtrans.config.sources import one_or_several
 from pmtrans.errors import ConfigError, nearest, one_line
 from pmtrans.texts import TextError, parse_yaml
 
@@ -58,6 +59,8 @@ def _refuse_nul(tree: Any, key: str) -> None:
         raise ConfigError(f"Key {one_line(key.rstrip('.'))!r} holds a NUL character.")
     for name, inner in tree.items() if isinstance(tree, dict) else ():
         _refuse_nul(inner, f"{key}{name}.")
+    for inner in tree if isinstance(tree, list | tuple) else ():
+        _refuse_nul(inner, key)
 
 
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:
@@ -89,12 +92,24 @@ def _keys(model: type[BaseModel], prefix: str) -> list[str]:
     return keys
 
 
-LOCATIONS = ("source", "target", "root", "source_root", "target_root", "classes")  # of the section data
+LOCATIONS = (
+    "source",
+    "target",
+    "target_labels",
+    "root",
+    "source_root",
+    "target_root",
+    "classes",
+)  # of the section data
 
 
 def with_absolute_paths(config: Config) -> Config:
     """The same places from whatever working directory a run is resumed or looked at."""
-    data = {name: absolute(path) for name in (*LOCATIONS, "cache") if (path := getattr(config.data, name))}
+    data: dict[str, Any] = {
+        name: absolute(path) if isinstance(path, str) else tuple(map(absolute, path))
+        for name in (*LOCATIONS, "cache")
+        if (path := getattr(config.data, name))
+    }
     weights = config.backbone.weights
     changes: dict[str, Any] = {"data": config.data.model_copy(update=data)}
     if os.path.isfile(weights):
@@ -105,6 +120,7 @@ def with_absolute_paths(config: Config) -> Config:
 FLAGS = {
     "source": "data.source",
     "target": "data.target",
+    "target_labels": "data.target_labels",
     "root": "data.root",
     "cache": "data.cache",
     "backbone": "backbone.name",
@@ -113,9 +129,14 @@ FLAGS = {
     "seed": "seed",
     "baseline": "train.baseline",
     "device": "train.device",
+    "source_contributions": "selection.source_contributions",
 }
 
 
 def settings_from_flags(**flags: Any) -> dict[str, Any]:
     """Values by dotted key, ``None`` where a flag was not given; paths as strings."""
-    return {FLAGS[name]: fspath(value) if isinstance(value, PathLike) else value for name, value in flags.items()}
+    return {FLAGS[name]: one_or_several(value) if name == "source" else _plain(value) for name, value in flags.items()}
+
+
+def _plain(value: Any) -> Any:
+    return fspath(value) if isinstance(value, PathLike) else value

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from pmtrans.config.sources import one_or_several, source_places
+
 
 class SettingsSection(BaseModel):
     """A group of settings: immutable, and without unknown keys."""
@@ -17,8 +19,19 @@ class SettingsSection(BaseModel):
 class DataConfig(SettingsSection):
     """Where the images are, and how they are loaded and augmented."""
 
-    source: str | None = Field(None, description="labelled images: class folders, a list file or a table")
+    source: str | tuple[str, ...] | None = Field(
+        None, description="labelled images: class folders, a list file or a table; or a list of several such sources"
+    )
     target: str | None = Field(None, description="unlabelled images; labels found there are used by evaluation only")
+    target_labels: str | None = Field(
+        None, description="labels of some target images, which train: a table (path, label), a list or class folders"
+    )
+    target_labels_kept: float = Field(
+        0.2, ge=0, lt=1, description="share of the target labels that is kept for measuring, of 20 labels or more"
+    )
+    target_labels_share: float = Field(
+        0.5, gt=0, lt=1, description="share of the labelled images of a batch that are labelled target images"
+    )
     root: str | None = Field(None, description="folder that the paths of list files and tables start from")
     source_root: str | None = Field(None, description="`root` of the source only")
     target_root: str | None = Field(None, description="`root` of the target only")
@@ -45,6 +58,18 @@ class DataConfig(SettingsSection):
     cache: str | None = Field(None, description="folder for a cache of resized images; results do not depend on it")
     on_bad_image: Literal["error", "skip"] = Field("error", description="unreadable files: stop with an error, or skip")
     holdout: float = Field(0.1, ge=0, lt=0.9, description="held-out share of the source, for model selection")
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _one_or_several_sources(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple) and not value:
+            raise ValueError("an empty list names no source")
+        return one_or_several(value)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The places of ``source``, one or several."""
+        return source_places(self.source)
 
 
 class BackboneConfig(SettingsSection):
@@ -142,6 +167,9 @@ class SelectionConfig(SettingsSection):
         description="what goes to `model/`: the best of probe, source-only and adapted model, or the adapted one",
     )
     game: bool = Field(True, description="at each evaluation, measure how far the players are from equilibrium")
+    source_contributions: bool = Field(
+        False, description="of several sources, also fit the probe without each: what each one contributes"
+    )
 
 
 class Config(SettingsSection):

@@ -7,12 +7,13 @@ are evaluated on with labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from pmtrans.data.sampling import random_seed
+from pmtrans.data.sampling import ClassBalancedStream, SourceBalancedStream, Stream, random_seed
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,17 @@ class Domain:
 
 @dataclass(frozen=True)
 class LabelledDomain:
-    """``images`` with one class each: ``classes[labels[i]]`` is the class of ``paths[i]``."""
+    """``images`` with one class each: ``classes[labels[i]]`` is the class of ``paths[i]``.
+
+    Of a source that is made of several, ``sources[origins[i]]`` is the one that ``paths[i]`` came from; of a single
+    source both are empty.
+    """
 
     images: Domain
     labels: tuple[int, ...]
     classes: tuple[str, ...]
+    origins: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Path:
@@ -47,8 +54,13 @@ class LabelledDomain:
 
 
 def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[LabelledDomain, LabelledDomain]:
-    """(training part, held-out part), stratified by class; a class with a single image stays in training."""
+    """(training part, held-out part), stratified by class; a class with a single image stays in training.
+
+    Of several sources each gives its own held-out part, as if it were alone.
+    """
     labels = np.asarray(source.labels)
+    if source.sources:
+        labels = labels + len(source.classes) * np.asarray(source.origins)
     random = np.random.default_rng(random_seed(seed, "holdout"))
     held = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
@@ -57,15 +69,36 @@ def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[Labe
         if share and count == 0 and len(members) > 3:
             count = 1
         held[random.permutation(members)[:count]] = True
-    return _subset(source, np.flatnonzero(~held)), _subset(source, np.flatnonzero(held))
+    return subset(source, np.flatnonzero(~held).tolist()), subset(source, np.flatnonzero(held).tolist())
 
 
 def sample_domain(source: LabelledDomain, max_images: int, seed: int) -> LabelledDomain:
     """At most ``max_images`` images, drawn at random."""
     drawn = np.random.default_rng(random_seed(seed, "sample")).permutation(len(source))[:max_images]
-    return _subset(source, np.sort(drawn))
+    return subset(source, np.sort(drawn).tolist())
 
 
-def _subset(source: LabelledDomain, index: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelledDomain:
-    images = Domain(source.origin, tuple(source.paths[i] for i in index))
-    return LabelledDomain(images, tuple(source.labels[i] for i in index), source.classes)
+def subset(source: LabelledDomain, index: Iterable[int]) -> LabelledDomain:
+    """The images at these places, in this order."""
+    kept = list(index)
+    images = Domain(source.origin, tuple(source.paths[i] for i in kept))
+    origins = tuple(source.origins[i] for i in kept) if source.sources else ()
+    return replace(source, images=images, labels=tuple(source.labels[i] for i in kept), origins=origins)
+
+
+def with_target_labels(source: LabelledDomain, labelled: LabelledDomain) -> LabelledDomain:
+    """The source, and after it labelled target images, which belong to none of several sources."""
+    assert source.classes == labelled.classes
+    images = Domain(source.origin, source.paths + labelled.paths)
+    return replace(source, images=images, labels=source.labels + labelled.labels, origins=(), sources=())
+
+
+def source_stream(
+    seed: int, source: LabelledDomain, by_class: bool
+) -> Stream | ClassBalancedStream | SourceBalancedStream:
+    """The endless stream of a source: several sources take turns; ``by_class``: and so do the classes of each."""
+    if source.sources:
+        return SourceBalancedStream(seed, "source", source.labels, source.origins, by_class)
+    if by_class:
+        return ClassBalancedStream(seed, "source", source.labels)
+    return Stream(seed, "source", len(source))

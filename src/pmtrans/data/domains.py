@@ -8,19 +8,30 @@ from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.checking.readable import fast_check, keep_readable, keep_readable_labelled
 from pmtrans.data.domain import LabelledDomain, split_holdout
-from pmtrans.data.reading.read import Target, read_source, read_target
+from pmtrans.data.reading.read import Target, read_target
+from pmtrans.data.reading.several import read_sources, source_warnings
+from pmtrans.data.reading.target_labels import TargetLabels, read_target_labels
 from pmtrans.errors import ConfigError, DataError, one_line
 from pmtrans.progress import Reporter
 
 
 @dataclass(frozen=True)
 class Data:
-    """Both domains, the source split; target labels are in ``target.labelled`` only, for the oracle."""
+    """Both domains, the source split; labels found in the target are in ``target.labelled`` only, for the oracle.
+
+    ``target_labels``: what the user gave for training, with ``--target-labels``, and for nothing else is it read.
+    """
 
     source: LabelledDomain
     holdout: LabelledDomain
     target: Target
     cache: ImageCache | None = None
+    target_labels: TargetLabels | None = None
+
+    @property
+    def labels_given(self) -> tuple[LabelledDomain, ...]:
+        """Target labels that train, then those that are kept for measuring; empty without ``--target-labels``."""
+        return () if self.target_labels is None else (self.target_labels.trained, self.target_labels.kept)
 
 
 def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
@@ -32,15 +43,24 @@ def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
     if settings.source is None or settings.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
-    source = read_source(settings.source, root=settings.source_root or settings.root, **columns)
+    source = read_sources(settings.sources, root=settings.source_root or settings.root, **columns)
+    for warning in source_warnings(source):
+        reporter.warn(warning)
     root = settings.target_root or settings.root
     target = read_target(settings.target, source.classes, root=root, trained_on=True, **columns)
+    labels = None
+    if settings.target_labels is not None:
+        labels = read_target_labels(
+            settings.target_labels, target.domain, source.classes, kept_share=settings.target_labels_kept,
+            seed=config.seed, root=root, **columns,
+        )  # fmt: skip
     if decode:
         source, target = _handle_unreadable(source, target, settings.on_bad_image, reporter)
+        labels = None if labels is None else labels.within(target.domain)
     if len(target.domain) < 2:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image, but adaptation needs at least 2.")
     training, holdout = split_holdout(source, settings.holdout, config.seed)
-    return Data(training, holdout, target)
+    return Data(training, holdout, target, target_labels=labels)
 
 
 def _handle_unreadable(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -22,7 +23,7 @@ def random_seed(*key: int | str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _order(seed: int, domain: str, epoch: int, images: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.random.default_rng(random_seed(seed, "order", domain, epoch)).permutation(images)
 
@@ -88,10 +89,71 @@ class ClassBalancedStream:
 
 
 @dataclass(frozen=True)
+class SourceBalancedStream:
+    """The endless stream of a source made of several: they take turns, each with its own endless, shuffled stream.
+
+    Position p is image p // sources of source p % sources, so that of any batch each has an equal share (to within
+    one image, where they do not divide it). ``Draw.epoch`` counts the passes over that source, or over its class.
+    """
+
+    seed: int
+    domain: str
+    labels: tuple[int, ...]
+    origins: tuple[int, ...]
+    by_class: bool
+
+    @cached_property
+    def _sources(self) -> list[tuple[list[int], Stream | ClassBalancedStream]]:
+        """The images of each source, and the stream that runs over their places in it."""
+        found: list[tuple[list[int], Stream | ClassBalancedStream]] = []
+        for number in range(max(self.origins) + 1):
+            members = [index for index, origin in enumerate(self.origins) if origin == number]
+            name = f"{self.domain} {number}"
+            labels = tuple(self.labels[index] for index in members)
+            stream = ClassBalancedStream(self.seed, name, labels) if self.by_class else None
+            found.append((members, stream or Stream(self.seed, name, len(members))))
+        return found
+
+    def at(self, position: int) -> Draw:
+        """The image at a position of the stream."""
+        turn, number = divmod(position, len(self._sources))
+        members, stream = self._sources[number]
+        draw = stream.at(turn)
+        return Draw(self.domain, draw.epoch, members[draw.index])
+
+
+@dataclass(frozen=True)
+class WithTargetLabels:
+    """The stream of a source among which labelled target images are spread evenly: their share of any batch is fixed.
+
+    Before position p there are floor(p share) of them. In the domain they stand after the ``images`` of the source.
+    """
+
+    source: Stream | ClassBalancedStream | SourceBalancedStream
+    seed: int
+    images: int
+    labelled: int
+    share: Fraction
+
+    def at(self, position: int) -> Draw:
+        """The image at a position of the stream."""
+        before, with_this = (
+            place * self.share.numerator // self.share.denominator for place in (position, position + 1)
+        )
+        if with_this == before:
+            return self.source.at(position - before)
+        draw = Stream(self.seed, "target labels", self.labelled).at(before)
+        return Draw("source", draw.epoch, self.images + draw.index)
+
+
+AnyStream = Stream | ClassBalancedStream | SourceBalancedStream | WithTargetLabels
+
+
+@dataclass(frozen=True)
 class PairSampler:
     """Batches ``first`` to ``last`` (excluded) of pairs; each lists the source draws, then the target draws."""
 
-    streams: tuple[Stream | ClassBalancedStream, ...]
+    streams: tuple[AnyStream, ...]
     batch_size: int
     first: int
     last: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from pmtrans.data.reading.read import Target
-from pmtrans.evaluation.accuracy import measure_accuracy
+from pmtrans.evaluation.accuracy import Accuracy, measure_accuracy
 from pmtrans.evaluation.passes import Pass
 
 
@@ -33,9 +34,12 @@ class Oracle:
         self._index = torch.tensor([index_of[path] for path in target.labelled.paths])
         self._labels = torch.tensor(target.labelled.labels)
 
+    def measure(self, logits_MK: Tensor) -> Accuracy:
+        """Of the logits of the whole target."""
+        return measure_accuracy(logits_MK.argmax(1).cpu()[self._index], self._labels, self.classes)
+
     def __call__(self, evaluation: _Evaluated) -> dict[str, Any]:
-        predicted = evaluation.target.logits_MK.argmax(1).cpu()[self._index]
-        accuracy = measure_accuracy(predicted, self._labels, self.classes)
+        accuracy = self.measure(evaluation.target.logits_MK)
         self.reporter.note(
             f"{self.title}  step {evaluation.step}: {100 * accuracy.overall:.1f} % of the target right "
             "(oracle, for show only)"

@@ -10,7 +10,8 @@ the images it represents, for prediction-powered inference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,8 +21,6 @@ from torch import Tensor
 from pmtrans.data.sampling import random_seed
 from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence, shannon
-
-CHOSEN, DRAWN = "chosen", "drawn"
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,21 @@ class Pick:
     mean_probability: float
 
 
-def pick_images(evidence: Evidence, count: int, seed: int) -> list[Pick]:
-    """``count`` images, half of them chosen and half drawn; all of a target that has no more than ``count``."""
+def pick_images(evidence: Evidence, count: int, seed: int, labelled: Collection[int] = ()) -> list[Pick]:
+    """``count`` images, half of them chosen and half drawn; all of a target that has no more than ``count``.
+
+    ``labelled``: images whose labels the run was given; they are not asked for again, and no weight counts them.
+    """
+    if labelled:
+        known = set(labelled)
+        left = [place for place in range(len(evidence.target_logits_MK)) if place not in known]
+        rows = torch.tensor(left, dtype=torch.long)
+        kept = replace(
+            evidence,
+            target_features_MD=evidence.target_features_MD[rows],
+            target_logits_MK=evidence.target_logits_MK[rows],
+        )
+        return [replace(pick, index=left[pick.index]) for pick in pick_images(kept, count, seed)]
     images = len(evidence.target_logits_MK)
     temperature = cautious_temperature(evidence.source_logits_NK, evidence.source_labels_N)
     probabilities_MK = (evidence.target_logits_MK.double() / temperature).softmax(1)

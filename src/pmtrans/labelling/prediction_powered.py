@@ -13,9 +13,10 @@ so the interval is Wilson's, for as many images as would give this variance with
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean
+from statistics import fmean
+
+from pmtrans.evaluation.interval import wilson_interval
 
 LEAST = 5  # labelled images, below which lambda is noise
 
@@ -49,14 +50,6 @@ def tuned_power(right: Sequence[float], probability: Sequence[float]) -> float:
     covariance = sum((y - mean_y) * (f - mean_f) for y, f in zip(right, probability, strict=True))
     variance = sum((f - mean_f) ** 2 for f in probability)
     return min(max(covariance / variance, 0.0), 1.0) if variance > 0 else 0.0
-
-
-def wilson_interval(share: float, count: float, level: float) -> tuple[float, float]:
-    """Wilson's interval of a proportion (Wilson, JASA 1927); ``count`` may be an effective number of images."""
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _variance_ratio(right: Sequence[float], probability: Sequence[float], power: float) -> float:

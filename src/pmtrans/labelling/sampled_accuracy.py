@@ -15,12 +15,12 @@ from pathlib import Path
 
 from pmtrans.data.reading.listing import read_text
 from pmtrans.data.reading.locate import locate
+from pmtrans.data.reading.target_labels import CHOSEN, DESIGN, DRAWN
 from pmtrans.errors import DataError, one_line
-from pmtrans.labelling.choice import CHOSEN, DRAWN
-from pmtrans.labelling.prediction_powered import prediction_powered, wilson_interval
+from pmtrans.evaluation.interval import wilson_interval
+from pmtrans.labelling.prediction_powered import prediction_powered
 
 LEVEL = 0.95  # of the intervals
-DESIGN = "design.csv"
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pmtrans.addresses import absolute
+from pmtrans.data.reading.target_labels import DESIGN
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
 from pmtrans.labelling.choice import Pick
-from pmtrans.labelling.sampled_accuracy import DESIGN
 from pmtrans.pages.document import render_document
 from pmtrans.pages.thumbnails import data_uri, thumbnail
 
 LABELS, PAGE = "labels.csv", "index.html"
+KEYS = "1234567890abcdefghijklmnopqrstuvwxyz"  # of the first classes; the names of further ones are typed
 
 
 def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], classes: Sequence[str]) -> Path:
@@ -56,4 +57,5 @@ def _page(places: Sequence[str], classes: Sequence[str]) -> str:
         {"path": place, "name": one_line(os.path.basename(place), 80), "uri": data_uri(thumbnail(place, 160))}
         for place in places
     ]
-    return render_document("label_these.html", script="label_these.js", images=images, classes=list(classes))
+    keys = dict(zip(KEYS, classes, strict=False))
+    return render_document("label_these.html", script="label_these.js", images=images, classes=list(classes), keys=keys)

@@ -7,10 +7,11 @@ knows no method by name. Whatever must survive a crash is a parameter or a buffe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Protocol
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
@@ -140,17 +141,33 @@ class Method(nn.Module, ABC):
 
     average: EMATeacher | None  # of the model's weights over the steps; the loop keeps it up
     target_classes: ClassesOfTarget | None  # None: source and target have the same classes
+    pinned_M: Tensor | None  # labels of target images that the user gave (--target-labels), -1 elsewhere; None: none
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
         self.average = None
         self.target_classes = None
+        self.register_buffer("pinned_M", None, persistent=False)
 
     @property
     def evaluated(self) -> Model:
         """The model that pseudo labels come from, that is judged and shipped: the average, where there is one."""
         return self.model if self.average is None else self.average.model
+
+    def pin(self, places: Sequence[int], labels: Sequence[int], target_images: int) -> None:
+        """These target images keep these labels, whatever a method would guess. They come from the data, so no
+        checkpoint holds them."""
+        if places:
+            pinned_M = torch.full((target_images,), -1, dtype=torch.long)
+            pinned_M[torch.tensor(places)] = torch.tensor(labels)
+            self.pinned_M = pinned_M
+
+    def with_pinned(self, labels_M: Tensor) -> Tensor:
+        """Pseudo labels of the whole target, with those that are known in their places."""
+        if self.pinned_M is None:
+            return labels_M
+        return torch.where(self.pinned_M >= 0, self.pinned_M, labels_M)
 
     @abstractmethod
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:

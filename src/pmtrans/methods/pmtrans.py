@@ -20,7 +20,7 @@ from pmtrans.losses import (
 )
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, TargetPass, named
 from pmtrans.methods.parts.additions import Additions
-from pmtrans.methods.parts.head_alignment import align_head, refit_head
+from pmtrans.methods.parts.head_alignment import align_head, refit_head, with_known_rows
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
@@ -111,8 +111,9 @@ class PMTrans(Method):
         features_MF, logits_MK = target.features_MF, target.logits_MK
         if self._must_align(target):
             assert context.source_pass is not None
-            known = target if self.target_classes is None else self.target_classes.known(target)
-            align_head(self.model.head, context.source_pass(), known, self.options.label_smoothing, self.target_classes)
+            labelled = with_known_rows(context.source_pass(), target, self.pinned_M)
+            known, _ = self._known(target)
+            align_head(self.model.head, labelled, known, self.options.label_smoothing, self.target_classes)
             with torch.no_grad():
                 logits_MK = self.model.head(features_MF.float())
         if self.bank is not None:
@@ -124,39 +125,50 @@ class PMTrans(Method):
     def _must_align(self, target: TargetPass) -> bool:
         if self.options.align_head != "lagging":
             return self.options.align_head == "always"
-        target = target if self.target_classes is None else self.target_classes.known(target)
-        clusters_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
-        return float((clusters_M == target.logits_MK.argmax(1)).float().mean()) < AGREES
+        known, seeds_M = self._known(target)
+        clusters_M = kmeans_pseudo_labels(known.features_MF, logits_MK=known.logits_MK, seeds_M=seeds_M)
+        return float((clusters_M == known.logits_MK.argmax(1)).float().mean()) < AGREES
+
+    def _known(self, target: TargetPass) -> tuple[TargetPass, Tensor | None]:
+        """The images of known classes, and the labels that the user gave of them."""
+        if self.target_classes is None:
+            return target, self.pinned_M
+        seeds_M = None if self.pinned_M is None else self.pinned_M[self.target_classes.known_M]
+        return self.target_classes.known(target), seeds_M
 
     def _label(self, target: TargetPass) -> Tensor:
         """Labels_M of the whole target; their confidences are stored where they are used.
 
         Images of no known class carry what the model says; nothing is trained with it.
         """
-        if self.target_classes is None:
-            labels_M, confidence_M = self._labels_of(target)
-        else:
-            known_M = self.target_classes.known_M
-            labels_M, confidence_M = target.logits_MK.argmax(1), torch.ones_like(target.logits_MK[:, 0])
-            labels_M[known_M], confidence = self._labels_of(self.target_classes.known(target))
-            if confidence is not None:
-                confidence_M[known_M] = confidence
+        labels_M, confidence_M = self._labels_of(*self._known(target))
+        if self.target_classes is not None:
+            known_M, found_M, sure_M = self.target_classes.known_M, labels_M, confidence_M
+            labels_M = target.logits_MK.argmax(1).masked_scatter(known_M, found_M)
+            confidence_M = (
+                None if sure_M is None else torch.ones_like(target.logits_MK[:, 0]).masked_scatter(known_M, sure_M)
+            )
         if self.confidence_M is not None and confidence_M is not None:
             self.confidence_M.copy_(confidence_M)
         return labels_M
 
-    def _labels_of(self, target: TargetPass) -> tuple[Tensor, Tensor | None]:
-        """Labels_M, and confidences_M where they are used."""
+    def _labels_of(self, target: TargetPass, seeds_M: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Labels_M, and confidences_M where they are used; those that the user gave are certain."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
         if self.options.pseudo_labels in ("propagation", "transport"):
-            near_MK = propagated_probabilities(features_MF, logits_MK.float().softmax(1))
+            near_MK = propagated_probabilities(features_MF, logits_MK.float().softmax(1), seeds_M=seeds_M)
             if self.options.pseudo_labels == "transport":
                 near_MK = transported_probabilities(features_MF, logits_MK, self._prior(near_MK))
             highest_M, labels_M = near_MK.max(1)
+        else:
+            labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK, seeds_M=seeds_M)
+            if self.confidence_M is None:
+                return labels_M, None
+            highest_M = label_confidence(features_MF, labels_M, logits_MK.shape[1])
+        if seeds_M is None:
             return labels_M, highest_M
-        labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
-        used = self.confidence_M is not None
-        return labels_M, label_confidence(features_MF, labels_M, logits_MK.shape[1]) if used else None
+        given_M = seeds_M >= 0
+        return torch.where(given_M, seeds_M, labels_M), highest_M.masked_fill(given_M, 1.0)
 
     def _prior(self, near_MK: Tensor) -> Tensor:
         """Shares_K of the target's classes, by labels spread over near images, or equal ones of those present."""
@@ -269,7 +281,11 @@ class PMTrans(Method):
         with torch.no_grad():  # the authors' code pays an extra evaluation pass of B each step
             features_BF, logits_BK = self.model.features_and_logits(batch.target_images)
         self.model.train(was_training)
-        return self.bank.label(batch.target_index, features_BF, logits_BK.float().softmax(1))
+        voted_B, confidence_B = self.bank.label(batch.target_index, features_BF, logits_BK.float().softmax(1))
+        if self.pinned_M is None:
+            return voted_B, confidence_B
+        pinned_B = self.pinned_M[batch.target_index]
+        return torch.where(pinned_B >= 0, pinned_B, voted_B), confidence_B
 
     def after_step(self, moment: Moment) -> None:
         self.mixing.beta.project()
@@ -280,13 +296,15 @@ class PMTrans(Method):
         if not self.options.refit_head:
             return
         assert context.source_pass is not None
-        target, classes = context.target_pass(), self.target_classes
-        if classes is not None:
-            self._look_at_classes(target, context)
-            target = classes.known(target)
-        labels_M = propagated_probabilities(target.features_MF, target.logits_MK.float().softmax(1)).argmax(1)
+        target = context.target_pass()
+        self._look_at_classes(target, context)
+        labelled = with_known_rows(context.source_pass(), target, self.pinned_M)
+        known, seeds_M = self._known(target)
+        labels_M = propagated_probabilities(
+            known.features_MF, known.logits_MK.float().softmax(1), seeds_M=seeds_M
+        ).argmax(1)
         smoothing = self.options.label_smoothing
-        refit_head(self.evaluated.head, context.source_pass(), target, labels_M, smoothing, classes)
+        refit_head(self.evaluated.head, labelled, known, labels_M, smoothing, self.target_classes)
 
     def state(self) -> dict[str, Tensor | float]:
         b, g = self.mixing.beta.concentrations().detach()

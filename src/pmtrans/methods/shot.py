@@ -51,7 +51,7 @@ class SHOT(Method):
         if not moment.starts_epoch:
             return
         target = context.target_pass()
-        labels_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
+        labels_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK, seeds_M=self.pinned_M)
         if moment.step > 0:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)

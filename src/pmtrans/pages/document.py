@@ -44,6 +44,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = lambda value: "–" if value is None else f"{100 * value:.1f} %"
+    environment.filters["points"] = lambda value: f"{100 * value:+.1f}" if isinstance(value, float) else "–"
     environment.filters["number"] = lambda value: "–" if value is None else f"{value:.4g}"
     environment.filters["count"] = lambda value: "–" if value is None else f"{value:,}".replace(",", "\u202f")
     return environment

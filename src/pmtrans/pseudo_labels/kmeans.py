@@ -23,13 +23,20 @@ Weights = Callable[[slice], Tensor]
 
 
 @torch.no_grad()
-def kmeans_pseudo_labels(features_MF: Tensor, *, logits_MK: Tensor, chunk: int = CHUNK) -> Tensor:
+def kmeans_pseudo_labels(
+    features_MF: Tensor, *, logits_MK: Tensor, seeds_M: Tensor | None = None, chunk: int = CHUNK
+) -> Tensor:
     """Labels_M, deterministic; no M x M matrix, and no copy of features or logits beyond a chunk.
 
     A 1 is appended to each feature, then L2-normalised. Round 1: the centroid of a class is the mean weighted by the
     softmax of the logits; assign by cosine. Round 2: centroids from that hard assignment; assign again. A class that
     no image is predicted as (round 1) or assigned to (round 2) is left out.
+
+    ``seeds_M``: known labels, -1 elsewhere (constrained k-means; Basu, Banerjee and Mooney, ICML 2002). They are kept,
+    and in round 1 the known images of a class count as much as all its predictions together.
     """
+    if seeds_M is not None:
+        return _seeded_kmeans(features_MF, logits_MK, seeds_M, chunk)
     classes = logits_MK.shape[1]
     scale_M = (squared_lengths(features_MF, chunk) + 1).rsqrt()  # (feature, 1) times this has length 1
 
@@ -42,6 +49,32 @@ def kmeans_pseudo_labels(features_MF: Tensor, *, logits_MK: Tensor, chunk: int =
     predicted_M = torch.cat([logits_MK[piece].argmax(1) for piece in slices(len(logits_MK), chunk)])
     first_M = _round(features_MF, soft, predicted_M, classes, chunk)
     return _round(features_MF, hard, first_M, classes, chunk)
+
+
+def _seeded_kmeans(features_MF: Tensor, logits_MK: Tensor, seeds_M: Tensor, chunk: int) -> Tensor:
+    """The same two rounds with known labels."""
+    classes = logits_MK.shape[1]
+    known_M = seeds_M >= 0
+    scale_M = (squared_lengths(features_MF, chunk) + 1).rsqrt()
+    counts_K = torch.bincount(seeds_M[known_M], minlength=classes).float()
+    mass_K = torch.zeros(classes, device=features_MF.device)
+    for piece in slices(len(logits_MK), chunk):
+        mass_K += (logits_MK[piece].float().softmax(1) * ~known_M[piece, None]).sum(0)
+    weight_K = (mass_K / counts_K.clamp_min(1)).clamp_min(1)  # of each known image of a class
+
+    def soft(piece: slice) -> Tensor:
+        labels_C = seeds_M[piece].clamp_min(0)
+        known_CK = one_hot(labels_C, weight_K[labels_C], classes)
+        guessed_CK = logits_MK[piece].float().softmax(1)
+        return torch.where(known_M[piece, None], known_CK, guessed_CK).mul_(scale_M[piece, None])
+
+    def hard(piece: slice) -> Tensor:
+        return one_hot(first_M[piece], scale_M[piece], classes)
+
+    predicted_M = torch.cat([logits_MK[piece].argmax(1) for piece in slices(len(logits_MK), chunk)])
+    predicted_M = torch.where(known_M, seeds_M, predicted_M)
+    first_M = torch.where(known_M, seeds_M, _round(features_MF, soft, predicted_M, classes, chunk))
+    return torch.where(known_M, seeds_M, _round(features_MF, hard, first_M, classes, chunk))
 
 
 def _round(features_MF: Tensor, weights_CK: Weights, present_M: Tensor, classes: int, chunk: int) -> Tensor:

@@ -24,25 +24,38 @@ Graph = tuple[Tensor, Tensor]  # index_MJ of neighbours, and their weights_MJ
 
 @torch.no_grad()
 def propagated_probabilities(
-    features_MF: Tensor, probabilities_MK: Tensor, chunk: int = CHUNK // 8, graph: Graph | None = None
+    features_MF: Tensor,
+    probabilities_MK: Tensor,
+    chunk: int = CHUNK // 8,
+    graph: Graph | None = None,
+    seeds_M: Tensor | None = None,
 ) -> Tensor:
     """q_MK: q <- 0.9 W q + 0.1 p, where the rows of W weigh the nearest neighbours by cosine^3 and sum to 1.
 
     Each class is then divided by its mass and each row normalised, so that a large class does not swallow its
-    neighbours. ``graph``: what ``nearest_neighbours`` gives, where it is known already.
+    neighbours. ``graph``: what ``nearest_neighbours`` gives, where it is known already. ``seeds_M``: known labels, -1
+    elsewhere; their rows are certain throughout, and spread so.
     """
     if len(features_MF) < 2:
-        return probabilities_MK.float()
+        return _clamped(probabilities_MK.float(), seeds_M)
     index_MJ, weight_MJ = nearest_neighbours(features_MF, chunk) if graph is None else graph
-    start_MK = probabilities_MK.float()
+    start_MK = _clamped(probabilities_MK.float(), seeds_M)
     spread_MK = start_MK
     for _ in range(ROUNDS):
         taken_MK = torch.empty_like(start_MK)
         for piece in slices(len(start_MK), chunk):
             taken_MK[piece] = torch.einsum("cj,cjk->ck", weight_MJ[piece], spread_MK[index_MJ[piece]])
-        spread_MK = SPREAD * taken_MK + (1 - SPREAD) * start_MK
+        spread_MK = _clamped(SPREAD * taken_MK + (1 - SPREAD) * start_MK, seeds_M)
     balanced_MK = spread_MK / spread_MK.sum(0).clamp_min(1e-12)
-    return balanced_MK / balanced_MK.sum(1, keepdim=True).clamp_min(1e-12)
+    return _clamped(balanced_MK / balanced_MK.sum(1, keepdim=True).clamp_min(1e-12), seeds_M)
+
+
+def _clamped(probabilities_MK: Tensor, seeds_M: Tensor | None) -> Tensor:
+    """Rows of known label are 1 there and 0 elsewhere (Zhu and Ghahramani, 2002)."""
+    if seeds_M is None:
+        return probabilities_MK
+    known_MK = F.one_hot(seeds_M.clamp_min(0), probabilities_MK.shape[1]).to(probabilities_MK.dtype)
+    return torch.where((seeds_M >= 0)[:, None], known_MK, probabilities_MK)
 
 
 def nearest_neighbours(features_MF: Tensor, chunk: int = CHUNK // 8) -> Graph:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from pmtrans.config import DataConfig
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
 from pmtrans.report.drawing import axis_label, new_axes, report_style
@@ -29,7 +30,6 @@ CURVES = {
     "score.class_ami": "Classes against clusters (ClassAMI)",
     "game.divergence": "Divergence of Theorem 1",
 }
-_DOMAINS = ("data.source", "data.target")  # the table shows their last path component
 
 
 def write_comparison(runs: Sequence[Path], out: Path | None = None, first: Sequence[Section] = ()) -> Path:
@@ -70,13 +70,19 @@ def _table(names: Sequence[str], materials: Sequence[Material]) -> Section:
                 "name": one_line(name),
                 "method": material.method,
                 "backbone": material.config.backbone.name,
-                "task": " → ".join(Path(getattr(material.config.data, key[5:]) or "?").name for key in _DOMAINS),
+                "task": _task(material.config.data),
                 "seed": material.config.seed,
                 "summary": summary,
                 "minutes": summary.seconds / 60 if summary else None,
             }
         )
     return Section("runs", "Side by side", "comparison.html", values={"rows": rows})
+
+
+def _task(data: DataConfig) -> str:
+    """The last parts of the paths of both domains."""
+    source = " + ".join(Path(place).name for place in data.sources) or "?"
+    return f"{source} → {Path(data.target or '?').name}"
 
 
 def _curves(names: Sequence[str], materials: Sequence[Material]) -> Section | None:

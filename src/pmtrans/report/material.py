@@ -143,7 +143,7 @@ def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
         warnings.append(f"The images of this run cannot be read, so none are shown: {one_line(error)}")
         return None
     recorded = run.data
-    if recorded.is_file() and _recorded(recorded) != fingerprint(data.source, data.target.domain):
+    if recorded.is_file() and _recorded(recorded) != fingerprint(data.source, data.target.domain, data.labels_given):
         warnings.append("The images have changed since this run was trained, so none are shown.")
         return None
     warnings += data.target.warnings

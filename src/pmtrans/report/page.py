@@ -68,5 +68,5 @@ def _render(section: Section) -> Markup:
 
 def _subtitle(material: Material) -> str:
     target = Path(material.config.data.target or "?").name
-    source = Path(material.config.data.source or "?").name
+    source = " + ".join(Path(place).name for place in material.config.data.sources) or "?"
     return f"{material.method} · {material.config.backbone.name} · {source} → {target}"

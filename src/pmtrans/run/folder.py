@@ -91,6 +91,16 @@ class RunFolder:
         return self.path / "origin.json"
 
     @property
+    def target_labels(self) -> Path:
+        """Which target images train with a label and which are kept for measuring."""
+        return self.path / "target_labels.json"
+
+    @property
+    def before_labels(self) -> Path:
+        """What the run that this one started from said of the kept images, before there were labels."""
+        return self.path / "before_labels.json"
+
+    @property
     def is_run(self) -> bool:
         """``config.yaml`` is written last: where it is, the start was complete."""
         return self.config.is_file() and (self.data.is_file() or was_locked(self.path))

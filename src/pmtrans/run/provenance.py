@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -50,12 +50,17 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
     try:
         old = flatten(read_yaml(folder.config))
         before = read_json(folder.data)
-        domains = {name: dict(before[name]) for name in data}
+        domains = {name: dict(before.get(name, {})) for name in {**before, **data}}
+        if not {"source", "target"} <= before.keys():
+            raise KeyError
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise RunError(
             f"Run folder {shown!r} has a config.yaml or data.json that cannot be read: --overwrite it."
         ) from None
     new = flatten(yaml.safe_load(config.to_yaml()))
+    for key, value in flatten(yaml.safe_load(Config().to_yaml())).items():
+        if key in new:
+            old.setdefault(key, value)  # a setting that came later: the run had what is its default now
     ignored = (*MAY_CHANGE, *(f"data.{name}" for name in LOCATIONS))
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and key not in ignored]
     if old.get(_WEIGHTS) and os.path.abspath(old[_WEIGHTS]) == new[_WEIGHTS]:  # a run from before paths were absolute
@@ -66,12 +71,16 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
         raise RunError(
             f"Run folder {shown!r} has another configuration ({pairs}{more}): choose another --out, or --overwrite it."
         )
-    for name, now in data.items():
-        then = domains[name]
-        differs = [f"{key}: {one_line(then.get(key), 40)} -> {now[key]}" for key in now if then.get(key) != now[key]]
+    for name, then in domains.items():
+        now = data.get(name, {})
+        keys = now if then.keys() <= now.keys() else {**then, **now}
+        differs = [
+            f"{key}: {one_line(then.get(key), 40)} -> {now.get(key)}" for key in keys if then.get(key) != now.get(key)
+        ]
         if differs:
+            has = "have" if name.endswith("s") else "has"
             raise RunError(
-                f"The {name} has changed since run {shown!r} began ({'; '.join(differs)}): "
+                f"The {name} {has} changed since run {shown!r} began ({'; '.join(differs)}): "
                 "put it back, choose another --out, or --overwrite it."
             )
 
@@ -79,16 +88,29 @@ def refuse_differences(folder: RunFolder, config: Config, data: dict[str, Any]) 
 def follow_data(folder: RunFolder, config: Config) -> None:
     """Write down where the data of a run are now."""
     tree = read_yaml(folder.config)
-    now = {name: getattr(config.data, name) for name in LOCATIONS}
+    now = {name: place for name, place in config.data.model_dump(mode="json").items() if name in LOCATIONS}
     if any(tree["data"].get(name) != place for name, place in now.items()):
         tree["data"] |= now
         write_text(folder.config, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
-def fingerprint(source: LabelledDomain, target: Domain) -> dict[str, Any]:
-    """What training depends on in the data: names, sizes and source labels, never target labels."""
+def fingerprint(source: LabelledDomain, target: Domain, target_labels: Sequence[LabelledDomain] = ()) -> dict[str, Any]:
+    """What training depends on in the data: names, sizes and source labels, and target labels only where given to it.
+
+    ``target_labels``: those that train, and those that are kept for measuring.
+    """
+    given = {
+        "images": sum(map(len, target_labels)),
+        "names": _hash(os.path.basename(path) for part in target_labels for path in part.paths),
+        "labels": _hash(part.labels for part in target_labels),
+    }
     return {
-        "source": {**_fingerprint(source.images), "labels": _hash(source.labels)},
+        **({"target labels": given} if target_labels else {}),
+        "source": {
+            **_fingerprint(source.images),
+            "labels": _hash(source.labels),
+            **({"sources": len(source.sources), "origins": _hash(source.origins)} if source.sources else {}),
+        },
         "target": _fingerprint(target),
     }
 

@@ -31,6 +31,8 @@ class Summary:
     verdict_reason: str | None
     compared_with: str | None  # which of the other two that was
     evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
+    target_labels: dict[str, Any] | None = None  # given ones: trained, kept, accuracy on those kept by model, before
+    sources: dict[str, Any] | None = None  # of several sources: images, held_out, accuracy by model, contribution
     verdict_probability: float | None = None  # that it is right; of "cannot tell", that of the most probable answer
     target_prior: dict[str, float] | None = None  # share of each class in the target, estimated without its labels
     target_prior_details: dict[str, Any] | None = None  # level, low, high, and the estimates by BBSE and MLLS

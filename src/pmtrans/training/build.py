@@ -13,7 +13,7 @@ from pmtrans.backbones.create import create_backbone
 from pmtrans.backbones.frozen import freeze_blocks
 from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
-from pmtrans.data.domain import Domain, LabelledDomain, sample_domain
+from pmtrans.data.domain import Domain, LabelledDomain, sample_domain, with_target_labels
 from pmtrans.data.domains import Data
 from pmtrans.data.sampling import count_steps
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
@@ -30,7 +30,11 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """The domains, how their images are prepared, and how many pairs make a batch. The target has no labels here."""
+    """The domains, how their images are prepared, and how many pairs make a batch. The target has no labels here.
+
+    ``source`` is what is trained on with labels: the training part of the source and, after it, target images whose
+    labels the user gave (``target_labels``).
+    """
 
     source: LabelledDomain
     holdout: LabelledDomain
@@ -39,10 +43,25 @@ class Task:
     preprocessing: Preprocessing
     batch_size: int
     cache: ImageCache | None = None
+    target_labels: LabelledDomain | None = None
+    without_labels: LabelledDomain | None = None  # the source alone, where there are target labels
 
     def steps(self, config: Config) -> tuple[int, int]:
-        """(all steps, steps of an epoch)."""
-        return count_steps(config.train, len(self.source), len(self.target), self.batch_size)
+        """(all steps, steps of an epoch); a few labels do not make an epoch longer."""
+        return count_steps(config.train, len(self.own_source), len(self.target), self.batch_size)
+
+    @property
+    def own_source(self) -> LabelledDomain:
+        """The training part of the source alone."""
+        return self.source if self.without_labels is None else self.without_labels
+
+    def pinned(self) -> tuple[list[int], list[int]]:
+        """Places in the target whose labels the user gave, and these labels."""
+        if self.target_labels is None:
+            return [], []
+        known = dict(zip(self.target_labels.paths, self.target_labels.labels, strict=True))
+        places = [place for place, path in enumerate(self.target.paths) if path in known]
+        return places, [known[self.target.paths[place]] for place in places]
 
 
 def build_model(config: Config, data: Data, start: Weights | None = None) -> TrainedModel:
@@ -64,7 +83,10 @@ def build_task(config: Config, data: Data, preprocessing: Preprocessing, reporte
     if batch_size < config.train.batch_size:
         reporter.warn(f"batch size {config.train.batch_size} is more than a domain has: {batch_size} is used")
     sample = sample_domain(data.source, 512, config.seed)
-    return Task(data.source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache)
+    labels = None if data.target_labels is None else data.target_labels.trained
+    source = data.source if labels is None else with_target_labels(data.source, labels)
+    plain = None if labels is None else data.source
+    return Task(source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache, labels, plain)
 
 
 def build(
@@ -76,10 +98,11 @@ def build(
     options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
     task = build_task(config, data, trained.preprocessing, reporter)
     _, steps_per_epoch = task.steps(config)
-    sizes = Sizes(len(data.source.classes), len(data.source), len(data.target.domain), steps_per_epoch)
+    sizes = Sizes(len(data.source.classes), len(task.source), len(data.target.domain), steps_per_epoch)
     freeze_blocks(trained.model.backbone, config.train.freeze_blocks)
     method = entry.create(trained.model, options, sizes)
     method.target_classes = _target_classes(config, method, sizes, reporter)
+    method.pin(*task.pinned(), sizes.target_images)
     method.average = EMATeacher(trained.model, config.train.ema) if config.train.ema else None
     fix_betas(method, config.train.freeze_blocks, reporter)
     return method, task, trained

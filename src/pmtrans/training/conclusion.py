@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from pmtrans.config import Config
+from pmtrans.data.domains import Data
 from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
@@ -23,6 +24,7 @@ from pmtrans.selection.comparison import (
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.signals import read_pair
 from pmtrans.selection.verdict import Verdict
+from pmtrans.training.described import describe_data
 from pmtrans.training.finished import Finished
 from pmtrans.training.situation import Situation, absent_classes
 
@@ -83,6 +85,7 @@ def conclude(
     reference: Reference | None,
     seconds: float,
     situation: Situation | None = None,
+    data: Data | None = None,
 ) -> Summary:
     """Verdict, estimates, the shipped model and ``summary.json``, which comes last: a killed run does this again."""
     is_source_only = config.method["name"] == "source_only"
@@ -90,7 +93,7 @@ def conclude(
     estimated, judged = judge_trained(adapted, reference, is_source_only, absent_K)
     trained: Name = "source_only" if is_source_only else "adapted"
     shipped, reason = _choose(config, judged, reference, trained)
-    stages: dict[Name, Finished | None] = {
+    stages: dict[str, Finished | None] = {
         "probe": probe,
         "source_only": adapted if is_source_only else source_only,
         "adapted": adapted,
@@ -121,6 +124,7 @@ def conclude(
         compared_with=reference.name if judged and reference else None,
         evaluations={name: stage.chosen if stage else None for name, stage in stages.items()},
         **(situation.summarised() if situation is not None else {}),
+        **(describe_data(data, folder, stages) if data is not None else {}),
     )
     write_json(folder.summary, summary.to_json())
     return summary

@@ -6,13 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.domain import source_stream
 from pmtrans.data.loader import VanishedImage, VanishReportedByMainProcess, pair_batches
-from pmtrans.data.sampling import ChosenPairs, ClassBalancedStream, PairSampler, Share, Stream, random_seed
+from pmtrans.data.sampling import AnyStream, ChosenPairs, PairSampler, Share, Stream, WithTargetLabels, random_seed
 from pmtrans.data.transforms import training_transform
 from pmtrans.methods.method import Method, Moment
 from pmtrans.processes.group import Processes
@@ -100,12 +102,19 @@ class Feed:
 
     def streams(self, first: int, last: int) -> PairSampler:
         """Micro-batches from one to another of the domains that the method uses, each in an order of its own."""
-        seed, source, target = self.config.seed, self.task.source, self.task.target
-        balanced = self.config.data.balance == "classes"
-        streams: list[Stream | ClassBalancedStream] = []
+        seed, target = self.config.seed, self.task.target
+        streams: list[AnyStream] = []
         if self.method.uses_source:
-            by_class, plain = ClassBalancedStream(seed, "source", source.labels), Stream(seed, "source", len(source))
-            streams.append(by_class if balanced else plain)
+            streams.append(self._source_stream())
         if self.method.uses_target:
             streams.append(Stream(seed, "target", len(target)))
         return PairSampler(tuple(streams), self.task.batch_size, first, last)
+
+    def _source_stream(self) -> AnyStream:
+        """Of the source, or of several in turn, and of labelled target images among them."""
+        seed, data, source = self.config.seed, self.config.data, self.task.own_source
+        stream = source_stream(seed, source, data.balance == "classes")
+        if self.task.target_labels is None:
+            return stream
+        share = Fraction(data.target_labels_share).limit_denominator(1000)
+        return WithTargetLabels(stream, seed, len(source), len(self.task.target_labels), share)

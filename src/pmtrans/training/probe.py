@@ -11,14 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from pmtrans.config import Config
+from pmtrans.evaluation.kept_labels import KeptLabels
 from pmtrans.evaluation.linear_probe import LinearProbe, fit_probe
+from pmtrans.evaluation.oracle import Oracle
 from pmtrans.evaluation.passes import Pass
+from pmtrans.methods.method import SourcePass
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 from pmtrans.run.folder import RunFolder
+from pmtrans.training.contributions import Measure, describe_head, refit, source_contributions, weighed_rows
 from pmtrans.training.finished import Finished
 from pmtrans.training.passes import Evaluation
 from pmtrans.training.session import Session
@@ -43,10 +48,18 @@ def probe_stage(config: Config, folder: RunFolder, session: Session) -> Finished
         holdout = evaluation.holdout or Pass(source.features_NF[:0], source.logits_NK[:0])
         labels = torch.tensor(task.holdout.labels, dtype=torch.long, device=source.labels_N.device)
         head = trained.model.head
-        probe = fit_probe(head, source.features_NF, source.labels_N, holdout.features_MF, labels, config.seed)
+        rows: Tensor | slice = slice(None)
+        if task.target_labels is not None:
+            rows = weighed_rows(len(task.own_source), len(source.labels_N), source.labels_N.device)
+        features_NF, labels_N = source.features_NF[rows], source.labels_N[rows]
+        probe = fit_probe(head, features_NF, labels_N, holdout.features_MF, labels, config.seed)
         head.load_state_dict(probe.head.state_dict())
         evaluation, explanation = _with_head(evaluation, trained.model), _explain(probe)
     entry = {**observe(evaluation, session, "linear probe"), **_observe_kmeans(evaluation, session)}
+    if config.selection.source_contributions and session.data.source.sources:
+        entry |= _contributions(source, evaluation, trained.model, config.seed, session)
+    if source is not None and task.target_labels is not None:
+        entry |= _without_labels(source, len(task.own_source), evaluation, trained.model, config.seed, session)
     return write_down(config, folder, session, (trained, task), evaluation, entry, begin, explanation)
 
 
@@ -75,3 +88,38 @@ def _observe_kmeans(evaluation: Evaluation, session: Session) -> dict[str, Any]:
     as_logits_MK = one_hot(labels_M, target.logits_MK.shape[1]).float()
     seen = observe(replace(evaluation, target=Pass(target.features_MF, as_logits_MK)), session, "its k-means labels")
     return {name.replace("oracle_", "oracle_kmeans_"): value for name, value in seen.items() if name != "step"}
+
+
+def _contributions(
+    source: SourcePass | None, evaluation: Evaluation, model: Model, seed: int, session: Session
+) -> dict[str, Any]:
+    """What the probe loses without each source."""
+    if source is None:
+        session.reporter.warn("the probe was taken over from another run: what each source contributes is not measured")
+        return {}
+    data = session.data
+    found = source_contributions(source, evaluation, (data.source, data.holdout), model, seed, _measure(session))
+    return {"source_contributions": found}
+
+
+def _without_labels(
+    source: SourcePass, images: int, evaluation: Evaluation, model: Model, seed: int, session: Session
+) -> dict[str, Any]:
+    """The probe without the target labels, to tell what they brought."""
+    holdout = session.data.holdout
+    places = list(range(len(holdout)))
+    head = refit(model, source, list(range(images)), evaluation.holdout, holdout, places, seed)
+    return {"without_target_labels": describe_head(head, evaluation, holdout, places, _measure(session))}
+
+
+def _measure(session: Session) -> Measure:
+    """Accuracies on the target where labels are known: all of them, and those that were kept."""
+    target, labels = session.data.target, session.data.target_labels
+    oracle = Oracle(target, session.reporter, "linear probe") if target.labelled is not None else None
+    kept = KeptLabels(labels.kept, target.domain) if labels is not None else None
+
+    def measure(logits_MK: Tensor) -> dict[str, float]:
+        found = {} if oracle is None else {"oracle_accuracy": oracle.measure(logits_MK).overall}
+        return found if kept is None else {**found, **kept.accuracy(logits_MK)}
+
+    return measure

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from pmtrans.config import Config
+from pmtrans.data.domain import LabelledDomain
 from pmtrans.errors import RunError, one_line
+from pmtrans.evaluation.kept_labels import KeptLabels
 from pmtrans.evaluation.oracle import Oracle
+from pmtrans.evaluation.per_source import per_source_accuracy
 from pmtrans.methods import METHODS
 from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
@@ -18,7 +23,7 @@ from pmtrans.training.build import Weights, build
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
-from pmtrans.training.passes import Passes
+from pmtrans.training.passes import Evaluation, Passes
 from pmtrans.training.resume import last_snapshot
 from pmtrans.training.session import Session
 from pmtrans.training.situation import absent_classes
@@ -121,6 +126,16 @@ def _observers(loop: Loop, session: Session, judge: Judge | None) -> Sequence[Ob
         if config.selection.game and observe is not None:
             game = observe(loop.whole, loop.task, config.seed, config.train.learning_rate)
         observers += [game] if game is not None else []
+    if session.data.holdout.sources:
+        observers.append(partial(_observe_sources, session.data.holdout))
+    if session.data.target_labels is not None:
+        kept = KeptLabels(session.data.target_labels.kept, session.data.target.domain)
+        observers.append(lambda evaluation: kept.accuracy(evaluation.target.logits_MK))
     if session.data.target.labelled is not None:
         observers.append(Oracle(session.data.target, loop.reporter, loop.title))
     return observers
+
+
+def _observe_sources(holdout: LabelledDomain, evaluation: Evaluation) -> dict[str, Any]:
+    """The accuracy on the held-out part of each of several sources."""
+    return {} if evaluation.holdout is None else dict(per_source_accuracy(holdout, evaluation.holdout.logits_MK))

@@ -14,6 +14,7 @@ from pmtrans.data.cache import open_cache
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.domains import Data, read_data
 from pmtrans.data.reading.read import Target
+from pmtrans.data.reading.target_labels import TargetLabels
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
 from pmtrans.machine import choose_device
@@ -35,6 +36,7 @@ from pmtrans.training.resume import Opened, open_run
 from pmtrans.training.session import Session
 from pmtrans.training.situation import doubts, find_situation, refuse_reserved
 from pmtrans.training.stage import train_stage
+from pmtrans.training.target_labels import record_labels, remember_before_labels
 
 
 def train(
@@ -99,19 +101,22 @@ def _opened(
 
 def _read(config: Config, reporter: Reporter, processes: Processes) -> Data:
     """The data, as the main process reads it."""
-    return processes.on_main(lambda: read_data(config, reporter), Data, Target, Domain, LabelledDomain)
+    kinds = Data, Target, Domain, LabelledDomain, TargetLabels
+    return processes.on_main(lambda: read_data(config, reporter), *kinds)
 
 
 def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from: Path | None) -> Opened:
     """The claimed folder, ready for the first stage that is not finished."""
-    found = fingerprint(data.source, data.target.domain)
+    found = fingerprint(data.source, data.target.domain, data.labels_given)
     state = open_run(folder, config, found, resume)
     if state is not Opened.FINISHED:
         write_json(folder.classes, list(data.source.classes))
+        record_labels(folder, data)
     if state is Opened.NEW:
         write_json(folder.environment, environment())
     if start_from is not None and state is not Opened.FINISHED:
         adopt_stages(start_from, folder, config, data.source.classes, found)
+        remember_before_labels(start_from, folder, data)
     return state
 
 
@@ -145,7 +150,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
         seconds = sum(stage.seconds for stage in (probe, source_only, adapted) if stage is not None)
         before = source_only or (adapted if name == "source_only" else probe)
         situation = find_situation(config, session.data, before.evidence)
-        return conclude(config, folder, probe, source_only, adapted, reference, seconds, situation)
+        return conclude(config, folder, probe, source_only, adapted, reference, seconds, situation, session.data)
 
     summary = session.processes.on_main(concluded, Summary)
     session.reporter.note(f"Finished in {time.monotonic() - begin:.0f} s: {one_line(folder.path)}")

@@ -6,7 +6,9 @@ import time
 from typing import Any
 
 from pmtrans.config import Config
+from pmtrans.evaluation.kept_labels import KeptLabels
 from pmtrans.evaluation.oracle import Oracle
+from pmtrans.evaluation.per_source import per_source_accuracy
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_folder import TrainedModel
 from pmtrans.selection.judge import evidence_of
@@ -39,9 +41,13 @@ def open_model(config: Config, session: Session, start: Weights | None) -> tuple
 
 
 def observe(evaluation: Evaluation, session: Session, title: str) -> dict[str, Any]:
-    """What the oracle sees, where the target has labels."""
+    """What the oracle sees, where the target has labels, and accuracies on several sources and on kept labels."""
     target = session.data.target
     values = Oracle(target, session.reporter, title)(evaluation) if target.labelled is not None else {}
+    if evaluation.holdout is not None:
+        values |= per_source_accuracy(session.data.holdout, evaluation.holdout.logits_MK)
+    if session.data.target_labels is not None:
+        values |= KeptLabels(session.data.target_labels.kept, target.domain).accuracy(evaluation.target.logits_MK)
     return {"step": evaluation.step, **as_numbers(values)}
 
 

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pmtrans.data.checking.duplicates import Duplicates, find_duplicates
+from pmtrans.data.checking.duplicates import Duplicates, Groups, find_duplicates
 from pmtrans.data.checking.facts import THUMBNAIL, Facts, Statistics, image_facts, shape_warnings, summarise
 from pmtrans.data.checking.gap import MAX_IMAGES, MIN_IMAGES, missing_classes, proxy_a_distance, unfit_share
 from pmtrans.data.checking.readable import UnreadableFile, small_class_warnings
-from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.domain import Domain, LabelledDomain, subset
 from pmtrans.data.image import UnreadableImage
 from pmtrans.data.parallel import map_files
 from pmtrans.data.reading.classes import abbreviate
 from pmtrans.data.reading.read import Target
+from pmtrans.data.reading.several import source_warnings
 from pmtrans.errors import one_line
 
 FeatureExtractor = Callable[[list[str]], NDArray[np.floating]]
@@ -40,8 +41,22 @@ class DomainReport:
 
 
 @dataclass(frozen=True)
+class SourceReport:
+    """One of several sources: its classes, and its own distance from the target (None: too few images)."""
+
+    name: str
+    images: int
+    classes: dict[str, int]
+    domain_gap: float | None
+
+
+@dataclass(frozen=True)
 class Report:
-    """Result of a full check. ``equal`` are pixel-identical images; ``duplicates`` include near-duplicates too."""
+    """Result of a full check. ``equal`` are pixel-identical images; ``duplicates`` include near-duplicates too.
+
+    ``sources`` and ``between_sources``, the groups of duplicates with images of more than one source, are empty where
+    there is a single source.
+    """
 
     source: DomainReport
     target: DomainReport
@@ -51,6 +66,8 @@ class Report:
     domain_gap_features: str
     warnings: tuple[str, ...]
     seconds: float
+    sources: tuple[SourceReport, ...] = ()
+    between_sources: Groups = ()
 
     @property
     def all_readable(self) -> bool:
@@ -60,7 +77,12 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """The object that ``pmtrans check --json`` prints; scripts rely on its keys."""
         images = self.source.images + self.target.images
+        several = {
+            "sources": [dataclasses.asdict(source) for source in self.sources],
+            "duplicates_between_sources": self.between_sources,
+        }
         return {
+            **(several if self.sources else {}),
             "source": dataclasses.asdict(self.source),
             "target": dataclasses.asdict(self.target),
             "duplicates": dataclasses.asdict(self.duplicates) | {"equal": dataclasses.asdict(self.equal)},
@@ -92,7 +114,7 @@ def check_domains(
     equal, duplicates = find_duplicates(
         examined_source.paths, examined_source.facts, examined_target.paths, examined_target.facts
     )
-    gap, missing = None, tuple[str, ...]()
+    gap, missing, target_sample = None, tuple[str, ...](), None
     if min(len(examined_source.paths), len(examined_target.paths)) >= MIN_IMAGES:
         source_sample = _sample_features(examined_source, features, (seed, 0))
         target_sample = _sample_features(examined_target, features, (seed, 1))
@@ -102,6 +124,7 @@ def check_domains(
     source_classes = _counts(source)
     target_classes = (_counts(target.labelled) if target.labelled else {}) | dict(target.unknown_classes)
     warnings = (
+        *source_warnings(source),
         *target.warnings,
         *missing,
         *small_class_warnings(source, examined_source.unreadable),
@@ -109,6 +132,7 @@ def check_domains(
         *shape_warnings("target", examined_target.paths, examined_target.facts),
         *_leak_warnings(equal, duplicates, set(examined_target.paths)),
         *_conflicting_label_warnings(equal, source),
+        *_between_source_warnings(equal, source),
     )
     return Report(
         source=_domain_report(source.images, source_classes, examined_source),
@@ -119,7 +143,53 @@ def check_domains(
         domain_gap_features=THUMBNAIL_FEATURES if features is None else features_name,
         warnings=warnings,
         seconds=time.perf_counter() - start,
+        sources=_source_reports(source, examined_source, target_sample, features, seed),
+        between_sources=_between_sources(duplicates, source),
     )
+
+
+def _source_reports(
+    source: LabelledDomain,
+    examined: _Examined,
+    target_sample: _FeatureSample | None,
+    features: FeatureExtractor | None,
+    seed: int,
+) -> tuple[SourceReport, ...]:
+    """Of several sources each with its own distance from the target, by the same features."""
+    found = dict(zip(examined.paths, examined.facts, strict=True))
+    reports = []
+    for number, name in enumerate(source.sources):
+        own = subset(source, (place for place, origin in enumerate(source.origins) if origin == number))
+        paths = [path for path in dict.fromkeys(own.paths) if path in found]
+        gap = None
+        if target_sample is not None and len(paths) >= MIN_IMAGES:
+            readable = _Examined(paths, [found[path] for path in paths], ())
+            gap = proxy_a_distance(
+                _sample_features(readable, features, (seed, 0)).features, target_sample.features, seed
+            )
+        reports.append(SourceReport(name, len(own), _counts(own), gap))
+    return tuple(reports)
+
+
+def _between_sources(duplicates: Duplicates, source: LabelledDomain) -> Groups:
+    """The groups of duplicates that have images of more than one source."""
+    origin = dict(zip(source.paths, source.origins, strict=False))
+    return tuple(group for group in duplicates.within_source if len({origin.get(path) for path in group}) > 1)
+
+
+def _between_source_warnings(equal: Duplicates, source: LabelledDomain) -> tuple[str, ...]:
+    warnings = []
+    listed = Counter(path for path, _ in set(zip(source.paths, source.origins, strict=False)))
+    twice = [path for path, count in listed.items() if count > 1]
+    if twice:
+        warnings.append(f"{len(twice)} files are listed by more than one source, such as {one_line(twice[0])}")
+    if groups := _between_sources(equal, source):
+        one, *_, other = groups[0]
+        warnings.append(
+            f"{len(groups)} images are in more than one source, such as {one_line(one)} and {one_line(other)}: "
+            "held-out accuracy on them says little"
+        )
+    return tuple(warnings)
 
 
 @dataclass(frozen=True)

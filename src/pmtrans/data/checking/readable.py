@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.domain import Domain, LabelledDomain, subset
 from pmtrans.data.image import UnreadableImage, load_image
 from pmtrans.data.parallel import map_files
 from pmtrans.data.reading.classes import abbreviate
@@ -48,11 +48,16 @@ def keep_readable(domain: Domain, bad: Iterable[UnreadableFile]) -> Domain:
 
 
 def keep_readable_labelled(domain: LabelledDomain, bad: Iterable[UnreadableFile]) -> LabelledDomain:
-    """The same of a labelled domain; its classes are unchanged."""
+    """The same of a labelled domain; its classes are unchanged, and none of several sources may be lost."""
     dropped = {file.path for file in bad}
-    pairs = zip(domain.paths, domain.labels, strict=True)
-    labels = tuple(label for path, label in pairs if path not in dropped)
-    return LabelledDomain(keep_readable(domain.images, bad), labels, domain.classes)
+    readable = [place for place, path in enumerate(domain.paths) if path not in dropped]
+    kept = subset(domain, readable)
+    keep_readable(domain.images, bad)  # refuses a domain of which nothing is left
+    for number, name in enumerate(domain.sources):
+        if number not in kept.origins:
+            images = domain.origins.count(number)
+            raise DataError(f"{one_line(name)}: none of its {images} images can be read")
+    return kept
 
 
 def small_class_warnings(source: LabelledDomain, bad: Iterable[UnreadableFile]) -> tuple[str, ...]:

@@ -25,8 +25,15 @@ def print_report(report: Report, console: Console, examples: int = 3) -> None:
         ("Duplicates across the domains", duplicates.across, equal.across),
     ):
         _print_groups(console, title, found, exact, examples)
+    if report.sources:
+        shared = {path for group in report.between_sources for path in group}
+        exact = tuple(group for group in equal.within_source if shared.issuperset(group))
+        _print_groups(console, "Duplicates between sources", report.between_sources, exact, examples)
     gap = "not measured, too few images" if report.domain_gap is None else f"{report.domain_gap:.2f} of 2"
     _line(console, f"Domain gap (proxy A-distance, {report.domain_gap_features}): {gap}")
+    for source in report.sources:
+        distance = "not measured, too few images" if source.domain_gap is None else f"{source.domain_gap:.2f} of 2"
+        _line(console, f"  {one_line(source.name)} ({source.images} images) to the target: {distance}")
     for warning in report.warnings:
         _line(console, f"warning: {warning}", "yellow")
     for domain in (report.source, report.target):

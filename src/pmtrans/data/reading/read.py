@@ -57,8 +57,12 @@ def read_source(
     classes: str | Path | Sequence[str] | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
+    least_classes: int = 2,
 ) -> LabelledDomain:
-    """Read labelled images from class folders, a list, a table or a dataset. ``classes`` fixes names and order."""
+    """Read labelled images from class folders, a list, a table or a dataset. ``classes`` fixes names and order.
+
+    ``least_classes``: one of several sources may have a single class.
+    """
     listing = _read(spec, root, path_column, label_column, labels_required=True)
     refuse_unlabelled_folders(listing)
     labels = [row.label or "" for row in listing.rows]
@@ -73,7 +77,7 @@ def read_source(
         named = names_by_folders(listing)
         known = tuple(named[label] for label in sort_classes(named))
         numbers = {label: known.index(name) for label, name in named.items()}
-    if len(set(numbers.values())) < 2:
+    if len(set(numbers.values())) < least_classes:
         only = one_line(known[0]) if classes is None else abbreviate(named.values())
         raise DataError(f"{one_line(listing.origin)}: only one class, {only!r}; a source needs at least two")
     images = Domain(listing.origin, tuple(row.path for row in listing.rows))

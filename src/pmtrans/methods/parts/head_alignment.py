@@ -85,3 +85,17 @@ def _fit(
 
 def _thinned(rows: Tensor) -> Tensor:
     return rows[:: max(1, -(-len(rows) // ROWS))]
+
+
+def with_known_rows(source: SourcePass, target: TargetPass, pinned_M: Tensor | None) -> SourcePass:
+    """The labelled target images once more, as often as makes them weigh as much as the source."""
+    if pinned_M is None:
+        return source
+    known = (pinned_M >= 0).nonzero().squeeze(1)
+    times = max(1, len(source.labels_N) // len(known))
+    known = known.repeat(times)
+    return SourcePass(
+        torch.cat([source.features_NF, target.features_MF[known]]),
+        torch.cat([source.logits_NK, target.logits_MK[known]]),
+        torch.cat([source.labels_N, pinned_M[known]]),
+    )

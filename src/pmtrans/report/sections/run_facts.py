@@ -17,7 +17,7 @@ def facts(material: Material) -> Section:
         ("Method", material.method),
         ("Backbone", f"{config.backbone.name}, weights {config.backbone.weights}, {config.data.image_size} px"),
         ("Seed", str(config.seed)),
-        ("Source", _domain(config.data.source, material, "source")),
+        ("Source", _domain(" and ".join(config.data.sources), material, "source")),
         ("Target", _domain(config.data.target, material, "target")),
         ("Classes", str(len(material.classes)) if material.classes else "?"),
         ("Steps", _steps(material)),

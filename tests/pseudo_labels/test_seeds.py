@@ -1,0 +1,63 @@
+"""Known labels in clusters and in propagation: they stay, and they tell what a cluster is called."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pmtrans.pseudo_labels import kmeans_pseudo_labels, propagated_probabilities
+
+
+def two_clusters() -> tuple[Tensor, Tensor, Tensor]:
+    """Features of two clusters of ten, predictions that call each by the wrong name, and one known image in each."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.tensor([[4.0, 0.0, 0.0], [0.0, 4.0, 0.0]])
+    truth = torch.arange(20) // 10
+    features = centres[truth] + 0.3 * torch.randn(20, 3, generator=generator)
+    logits = 1.0 * F.one_hot(1 - truth, 2).float()
+    seeds = torch.full((20,), -1)
+    seeds[3], seeds[14] = 0, 1
+    return features, logits, seeds
+
+
+def test_two_known_images_turn_clusters_that_have_the_wrong_names() -> None:
+    features, logits, seeds = two_clusters()
+    truth = torch.arange(20) // 10
+    assert torch.equal(kmeans_pseudo_labels(features, logits_MK=logits), 1 - truth)
+    assert torch.equal(kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds), truth)
+    for chunk in (3, 7):
+        found = kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds, chunk=chunk)
+        assert torch.equal(found, truth)
+
+
+def test_the_centroids_of_the_first_round_weigh_seeds_as_much_as_predictions() -> None:
+    """By hand: one class, ten guesses of probability p and one seed, whose weight is the sum of the guesses."""
+    features = torch.cat([torch.tensor([[1.0, 0.0]]).repeat(10, 1), torch.tensor([[0.0, 1.0], [0.0, -1.0]])])
+    logits = torch.tensor([[9.0, -9.0]]).repeat(12, 1)
+    seeds = torch.full((12,), -1)
+    seeds[10], seeds[11] = 0, 1
+    found = kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds)
+    assert found.tolist() == [0] * 11 + [1]
+
+
+def test_known_rows_are_certain_and_spread_to_their_neighbours() -> None:
+    features, logits, seeds = two_clusters()
+    start = logits.softmax(1)
+    without = propagated_probabilities(features, start)
+    found = propagated_probabilities(features, start, seeds_M=seeds)
+    assert torch.equal(found[3], torch.tensor([1.0, 0.0]))
+    assert torch.equal(found[14], torch.tensor([0.0, 1.0]))
+    truth = torch.arange(20) // 10
+    right = found.gather(1, truth[:, None]).squeeze(1)
+    before = without.gather(1, truth[:, None]).squeeze(1)
+    assert (right > before).all()
+    assert torch.allclose(found.sum(1), torch.ones(20), atol=1e-5)
+
+
+def test_a_known_label_stays_even_alone_in_a_foreign_cluster() -> None:
+    features, logits, _ = two_clusters()
+    seeds = torch.full((20,), -1)
+    seeds[0] = 0  # the others of its cluster are called 1, and nothing speaks for another name
+    found = kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds)
+    assert found[0] == 0
