@@ -88,7 +88,7 @@ def _keys(model: type[BaseModel], prefix: str) -> list[str]:
     return keys
 
 
-LOCATIONS = ("source", "target", "root", "source_root", "target_root", "classes")  # of the section data
+LOCATIONS = ("source", "target", "root", "source_root", "target_root", "classes", "given")  # of the section data
 
 
 def with_absolute_paths(config: Config) -> Config:

@@ -25,6 +25,9 @@ class DataConfig(SettingsSection):
     path_column: str | None = Field(None, description="a table's column of image paths; null: found by its name")
     label_column: str | None = Field(None, description="a table's column of labels; null: found by its name")
     classes: str | None = Field(None, description="file with one class name a line, in the order of the ids")
+    given: str | None = Field(
+        None, description="labels of a given model for the target, in place of a source: `pmtrans adapt` writes them"
+    )
     image_size: int = Field(224, ge=8, le=4096, description="side of the model's input, in pixels")
     crop_ratio: float | None = Field(0.875, gt=0, le=1, description="crop / resized side; null: the backbone's own")
     augmentation: Literal["paper", "none", "resized_crop", "randaugment", "autoaugment", "augmix"] = Field(

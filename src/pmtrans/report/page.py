@@ -68,5 +68,6 @@ def _render(section: Section) -> Markup:
 
 def _subtitle(material: Material) -> str:
     target = Path(material.config.data.target or "?").name
-    source = Path(material.config.data.source or "?").name
+    given = material.summary.given if material.summary is not None else None
+    source = given or Path(material.config.data.source or "?").name
     return f"{material.method} · {material.config.backbone.name} · {source} → {target}"

@@ -31,6 +31,8 @@ class Summary:
     verdict_reason: str | None
     compared_with: str | None  # which of the other two that was
     evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
+    given: str | None = None  # the run or model that was moved without its source; its numbers are ``source_only``
+    old: dict[str, Any] = field(default_factory=dict)  # of each old place: measure, images, given, adapted
     verdict_probability: float | None = None  # that it is right; of "cannot tell", that of the most probable answer
 
     def to_json(self) -> dict[str, Any]:

@@ -13,11 +13,14 @@ from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import MANY_CLASSES, Evidence, even_sample
 from pmtrans.selection.judge import Judge, Judged, evidence_of
+from pmtrans.selection.moved import choose_moved
+from pmtrans.selection.rule import choose
 from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import Weights, build
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
+from pmtrans.training.old_places import OldPlaces
 from pmtrans.training.passes import Passes
 from pmtrans.training.resume import last_snapshot
 from pmtrans.training.session import Session
@@ -106,6 +109,7 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         baseline=baseline,
         keep=loop.config.selection.keep,
         history=loop.judged,
+        rule=choose if session.data.given is None else choose_moved,
     )
 
 
@@ -121,4 +125,8 @@ def _observers(loop: Loop, session: Session, judge: Judge | None) -> Sequence[Ob
         observers += [game] if game is not None else []
     if session.data.target.labelled is not None:
         observers.append(Oracle(session.data.target, loop.reporter, loop.title))
+    if session.old:
+        autocast = loop.accelerator.autocast
+        model, workers = loop.whole.evaluated, config.data.workers
+        observers.append(OldPlaces(session.old, model, loop.task, workers, loop.reporter, autocast))
     return observers
