@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pmtrans.config import settings_from_flags
 from pmtrans.config.sources import one_or_several, source_places
+from pmtrans.errors import ConfigError
 from pmtrans.inference.predictor import Prediction, Predictor, load
 from pmtrans.progress import Reporter
 from pmtrans.run.summary import Summary
@@ -57,6 +58,7 @@ def adapt(
     out: str | PathLike[str],
     *,
     target_labels: Location | None = None,
+    old: Sequence[Location] = (),
     backbone: str | None = None,
     weights: str | PathLike[str] | None = None,
     method: str | None = None,
@@ -69,10 +71,17 @@ def adapt(
 ) -> Run:
     """Adapt a model from a labelled source, or several, to an unlabelled target and return the run.
 
+    ``source``: labelled images; or a run folder or model folder, whose model then moves to the target without source
+    images. ``old``, for such a model: images of places where it worked so far, on which it is watched.
     ``settings`` has dotted keys: ``{"train.epochs": 10}``. An interrupted run in ``out`` is resumed.
     ``start_from``: a run whose finished probe and source stage this one starts from. ``target_labels``: labels of some
     target images, which train; without it no target label does.
     """
+    if isinstance(source, str | PathLike) and _is_model(Path(source)):
+        fixed = {"backbone": backbone, "weights": weights, "method": method, "recipe": recipe, "start_from": start_from}
+        return _move(Path(source), target, Path(out), old, seed, settings or {}, overwrite, quiet, fixed)
+    if old:
+        raise ConfigError("old is for a model that is moved: give a run folder or a model folder as source.")
     flags = settings_from_flags(
         source=source, target=target, target_labels=target_labels, backbone=backbone, weights=weights, method=method,
         seed=seed,
@@ -81,6 +90,32 @@ def adapt(
     folder = Path(out)
     donor = None if start_from is None else Path(start_from)
     return Run(folder, train(config, folder, Reporter(quiet), overwrite, start_from=donor))
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a folder is a run or a model, not class folders."""
+    return (path / "config.yaml").is_file() or (path / "model.safetensors").is_file()
+
+
+def _move(
+    model: Path,
+    target: Location,
+    out: Path,
+    old: Sequence[Location],
+    seed: int | None,
+    settings: Mapping[str, Any],
+    overwrite: bool,
+    quiet: bool,
+    fixed: Mapping[str, object],
+) -> Run:
+    from pmtrans.training.moving import move, moving_config, open_donor
+
+    if given := [name for name, value in fixed.items() if value is not None]:
+        raise ConfigError(f"{given[0]} is not for a model that is moved: it keeps its own; use settings.")
+    donor = open_donor(model)
+    flags = {**settings_from_flags(seed=seed), **settings}
+    config = moving_config(donor, str(Path(target)), out, (), flags)
+    return Run(out, move(donor, config, out, Reporter(quiet), [str(place) for place in old], overwrite))
 
 
 def auto(

@@ -15,7 +15,7 @@ from pmtrans.run.metrics import read_metrics
 from pmtrans.training.train import train
 
 COLLAPSES = {"fixbi"}  # on so few images (docs/results.md): then the run must say so, and ship another model
-SOURCE_FREE = {"shot"}  # sees no source image any more
+SOURCE_FREE = {"shot", "source_free"}  # sees no source image any more
 FORGETS = {"mcd": 0.5}  # a discrepancy of weight 10, that of Office-31, in thirty steps on digits: measured 0.58
 LOSES = {"mcd", "swd", "dwl", "cgdm"}  # in thirty steps classifiers that disagree only begin to pull features back
 

@@ -32,6 +32,7 @@ SIZES = Sizes(classes=3, source_images=12, target_images=9)
 every_method = pytest.mark.parametrize("name", METHODS)
 AT_REST = {  # players that a step half way need not move
     ("shot", "classifier"),  # frozen
+    ("source_free", "classifier"),  # frozen
     ("fixbi", "temperatures"),  # moved only where a target image is doubted
 }
 REFUSED = {("tvt", "swin")}  # it weighs the attention of a class token

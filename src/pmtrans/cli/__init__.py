@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.adapt import adapt
 from pmtrans.cli.auto import auto
 from pmtrans.cli.bench import bench
 from pmtrans.cli.check import check
@@ -35,8 +36,8 @@ app = Verbs(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 VERBS = (
-    demo, check, data, pack, methods, settings, auto, train, evaluate, report, label_these, predict, export, serve,
-    study,
+    demo, check, data, pack, methods, settings, auto, train, adapt, evaluate, report, label_these, predict, export,
+    serve, study,
 )  # fmt: skip
 for command in VERBS:
     app.command()(command)

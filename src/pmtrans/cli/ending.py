@@ -48,6 +48,12 @@ def closing_lines(summary: Summary, out: Path) -> list[str]:
             f"Its accuracy on the target, estimated without labels: {_percent(summary.estimate['accuracy'])}, "
             f"with 90 % certainty between {low:.0f} and {high:.0f} %."
         )
+    if summary.given is not None:
+        lines.append("Without source images no accuracy is estimated: a few labels of the new place measure it.")
+    for name, place in summary.old.items():
+        after = "not measured" if place["adapted"] is None else _percent(place["adapted"])
+        measure = "accuracy" if place["measure"] == "accuracy" else "agreement with the given model"
+        lines.append(f"Old place {name}, {measure}: {_percent(place['given'])} before, moved model {after}.")
     measured = getattr(summary, summary.shipped)
     if measured is not None:
         lines.append(f"Measured with the labels of the target, which chose nothing: {_percent(measured)}.")
@@ -82,9 +88,11 @@ def _of_sources(summary: Summary) -> str:
 def _next_steps(summary: Summary, out: Path) -> list[str]:
     run = shlex.quote(str(out))
     steps = [f"pmtrans report {run}    one page: what was run, whether it worked, and why"]
+    if summary.given is not None:
+        steps.append(f"pmtrans adapt {run} --target ... --out ...    move on to the next place")
     if getattr(summary, summary.shipped) is None:
         steps.append(f"pmtrans label-these --run {run} -n 50 --out to-label    50 labels check the estimate")
-    if summary.verdict in ("unchanged", "hurt", "cannot tell"):
+    if summary.verdict in ("unchanged", "hurt", "cannot tell") and summary.given is None:
         steps.append(
             f"pmtrans train --from {run} --method mcc --source ... --target ... --out ...    another method from the "
             "same source stage"
@@ -94,6 +102,8 @@ def _next_steps(summary: Summary, out: Path) -> list[str]:
 
 def _titles(summary: Summary) -> dict[str, str]:
     titles = {"probe": "linear probe", "source_only": "source only", "adapted": summary.method}
+    if summary.given is not None:
+        titles = {"source_only": f"given model ({summary.given})", "adapted": "moved model"}
     return {name: title for name, title in titles.items() if (name, summary.method) != ("adapted", "source_only")}
 
 

@@ -93,14 +93,8 @@ def _keys(model: type[BaseModel], prefix: str) -> list[str]:
 
 
 LOCATIONS = (
-    "source",
-    "target",
-    "target_labels",
-    "root",
-    "source_root",
-    "target_root",
-    "classes",
-)  # of the section data
+    "source", "target", "target_labels", "root", "source_root", "target_root", "classes", "given",
+)  # fmt: skip  # of the section data
 
 
 def with_absolute_paths(config: Config) -> Config:

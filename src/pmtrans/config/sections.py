@@ -43,6 +43,9 @@ class DataConfig(SettingsSection):
         description="same: the source's classes; partial: only some of them; open: also images of no source class, "
         "whose answer is `unknown`",
     )
+    given: str | None = Field(
+        None, description="labels of a given model for the target, in place of a source: `pmtrans adapt` writes them"
+    )
     image_size: int = Field(224, ge=8, le=4096, description="side of the model's input, in pixels")
     crop_ratio: float | None = Field(0.875, gt=0, le=1, description="crop / resized side; null: the backbone's own")
     augmentation: Literal["paper", "none", "resized_crop", "randaugment", "autoaugment", "augmix"] = Field(

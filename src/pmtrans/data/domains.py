@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.checking.readable import fast_check, keep_readable, keep_readable_labelled
 from pmtrans.data.domain import LabelledDomain, split_holdout
+from pmtrans.data.given import GivenModel, read_given_labels
 from pmtrans.data.reading.read import Target, read_target
 from pmtrans.data.reading.several import read_sources, source_warnings
 from pmtrans.data.reading.target_labels import TargetLabels, read_target_labels
@@ -27,6 +30,7 @@ class Data:
     target: Target
     cache: ImageCache | None = None
     target_labels: TargetLabels | None = None
+    given: GivenModel | None = None  # where a shipped model is moved: what it keeps
 
     @property
     def labels_given(self) -> tuple[LabelledDomain, ...]:
@@ -40,6 +44,10 @@ def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
     ``decode=False`` skips the check of unreadable files, which training has done already.
     """
     settings = config.data
+    if settings.given is not None:
+        given = read_given_labels(Path(settings.given))
+        target = read_unlabelled(config, given.classes, reporter, decode)
+        return Data(*given.as_source(target.domain), target)
     if settings.source is None or settings.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
@@ -61,6 +69,22 @@ def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image, but adaptation needs at least 2.")
     training, holdout = split_holdout(source, settings.holdout, config.seed)
     return Data(training, holdout, target, target_labels=labels)
+
+
+def read_unlabelled(config: Config, classes: Sequence[str], reporter: Reporter, decode: bool = True) -> Target:
+    """The target alone, for a model that knows ``classes``: read and checked as beside a source."""
+    settings = config.data
+    if settings.target is None:
+        raise ConfigError("Give the new place: --target DIR (or data.target).")
+    columns = {"path_column": settings.path_column, "label_column": settings.label_column, "classes": settings.classes}
+    root = settings.target_root or settings.root
+    target = read_target(settings.target, classes, root=root, trained_on=True, **columns)
+    if decode:
+        images = LabelledDomain(target.domain, (0,) * len(target.domain), ())  # no class of which there are too few
+        target = _handle_unreadable(images, target, settings.on_bad_image, reporter)[1]
+    if len(target.domain) < 2:
+        raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image, but adaptation needs at least 2.")
+    return target
 
 
 def _handle_unreadable(

@@ -26,6 +26,7 @@ from pmtrans.methods.pmtrans_game import observe_game
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.methods.scda import SCDA, SCDAOptions
 from pmtrans.methods.shot import SHOT, SHOTOptions
+from pmtrans.methods.source_free import SourceFree, SourceFreeOptions
 from pmtrans.methods.source_only import SourceOnly, SourceOnlyOptions
 from pmtrans.methods.ssrt import SSRT, SSRTOptions
 from pmtrans.methods.swd import SWD, SWDOptions
@@ -79,6 +80,7 @@ METHODS: dict[str, MethodEntry] = {
     "ila": MethodEntry(ILA, ILAOptions),
     # self-training
     "fixbi": MethodEntry(FixBi, FixBiOptions),
+    "source_free": MethodEntry(SourceFree, SourceFreeOptions),
     "shot": MethodEntry(SHOT, SHOTOptions),
 }
 

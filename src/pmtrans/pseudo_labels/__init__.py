@@ -1,5 +1,6 @@
 """Pseudo labels of the target: k-means over the whole domain, or a vote of nearest neighbours."""
 
+from pmtrans.pseudo_labels.anchors import anchor_images
 from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
 from pmtrans.pseudo_labels.confidence import label_confidence
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels, spherical_kmeans
@@ -12,6 +13,7 @@ __all__ = [
     "FeatureBank",
     "NeighbourBank",
     "agreed_shares",
+    "anchor_images",
     "class_weights",
     "kmeans_pseudo_labels",
     "label_confidence",

@@ -137,6 +137,8 @@ class _WarningCollector(Reporter):
 def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
     """The data of the run, or None if they have changed since training."""
     try:
+        if config.data.given is not None:  # in the run folder, wherever that is now
+            config = config.model_copy(update={"data": config.data.model_copy(update={"given": str(run.given)})})
         decode = config.data.on_bad_image == "skip"  # otherwise training has already checked that all can be read
         data = read_data(config, _WarningCollector(warnings), decode=decode)
     except UserError as error:

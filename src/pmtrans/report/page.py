@@ -68,5 +68,6 @@ def _render(section: Section) -> Markup:
 
 def _subtitle(material: Material) -> str:
     target = Path(material.config.data.target or "?").name
-    source = " + ".join(Path(place).name for place in material.config.data.sources) or "?"
+    given = material.summary.given if material.summary is not None else None
+    source = given or " + ".join(Path(place).name for place in material.config.data.sources) or "?"
     return f"{material.method} · {material.config.backbone.name} · {source} → {target}"

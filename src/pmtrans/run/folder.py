@@ -101,6 +101,11 @@ class RunFolder:
         return self.path / "before_labels.json"
 
     @property
+    def given(self) -> Path:
+        """Of a run that moves a shipped model: the labels of that model, in place of a source."""
+        return self.path / "given.json"
+
+    @property
     def is_run(self) -> bool:
         """``config.yaml`` is written last: where it is, the start was complete."""
         return self.config.is_file() and (self.data.is_file() or was_locked(self.path))

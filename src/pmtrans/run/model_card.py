@@ -44,6 +44,9 @@ def describe_training(config: Config, source: Domain, target: Domain, numbers: M
         "seed": config.seed,
     }
     names = source.origin.name, target.origin.name
+    if config.data.given is not None:  # no source: what stands for it are target images
+        numbers = {name: value for name, value in numbers.items() if name != "score.source_accuracy"}
+        return ModelCard(str(config.method["name"]), None, None, names[1], len(target), settings, numbers)
     return ModelCard(str(config.method["name"]), names[0], len(source), names[1], len(target), settings, numbers)
 
 

@@ -115,6 +115,11 @@ def fingerprint(source: LabelledDomain, target: Domain, target_labels: Sequence[
     }
 
 
+def fingerprint_target(target: Domain) -> dict[str, Any]:
+    """The same of a target alone."""
+    return _fingerprint(target)
+
+
 def _fingerprint(domain: Domain) -> dict[str, Any]:
     """Of each path the last part: a folder that moved is the same data, and a target's folders may be labels."""
     sample = domain.paths[:: max(1, len(domain.paths) // _MEASURED)]

@@ -33,6 +33,8 @@ class Summary:
     evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
     target_labels: dict[str, Any] | None = None  # given ones: trained, kept, accuracy on those kept by model, before
     sources: dict[str, Any] | None = None  # of several sources: images, held_out, accuracy by model, contribution
+    given: str | None = None  # the run or model that was moved without its source; its numbers are ``source_only``
+    old: dict[str, Any] = field(default_factory=dict)  # of each old place: measure, images, given, adapted
     verdict_probability: float | None = None  # that it is right; of "cannot tell", that of the most probable answer
     target_prior: dict[str, float] | None = None  # share of each class in the target, estimated without its labels
     target_prior_details: dict[str, Any] | None = None  # level, low, high, and the estimates by BBSE and MLLS

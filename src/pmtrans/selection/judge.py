@@ -22,12 +22,13 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.files import checksum, new_folder
 from pmtrans.selection.collapse import collapse_signs, without_classes
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
-from pmtrans.selection.rule import choose
+from pmtrans.selection.rule import Choice, choose
 from pmtrans.selection.validators import score_all, score_names
 
 PREFIX = "score."
 EVIDENCE = "evidence.safetensors"  # of a candidate, as of a finished stage
 WEIGHTS = "weights.safetensors"
+Rule = Callable[..., Choice]  # ``choose``, or the same with other tolerances
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ class Judge:
     keep: int
     history: list[Judged]  # the evaluations so far; the judge adds to it, a checkpoint saves it
     absent_K: Tensor | None = None  # classes that the target is taken not to have
+    rule: Rule = choose
     _kept: tuple[int, ...] = field(init=False)  # places in the history
 
     def __post_init__(self) -> None:
-        self._kept = replay(self.history, self.keep)
+        self._kept = replay(self.history, self.keep, self.rule)
 
     def __call__(self, evaluation: Evaluated) -> dict[str, Any]:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
@@ -103,7 +105,7 @@ class Judge:
         The checksum of what was kept goes into every later checkpoint: what is selected is what was judged.
         """
         self.history.append(newcomer)
-        self._kept = keep_best(self.history, self._kept, self.keep)
+        self._kept = keep_best(self.history, self._kept, self.keep, self.rule)
         kept = {self.history[place].step for place in self._kept}
         if newcomer.step in kept:
             with new_folder(self.candidate(newcomer.step)) as temporary:
@@ -121,7 +123,7 @@ class Judge:
 
     def select(self) -> tuple[int, str, dict[str, Tensor], Evidence]:
         """(step, explanation, weights, evidence) of the evaluation that the rule prefers among those kept."""
-        choice = choose([judged.scores for judged in self.history], available=self._kept)
+        choice = self.rule([judged.scores for judged in self.history], available=self._kept)
         step = self.history[choice.index].step
         folder = self.candidate(step)
         try:
@@ -151,15 +153,15 @@ def evidence_of(evaluation: Evaluated, holdout_labels: Sequence[int]) -> Evidenc
     )
 
 
-def keep_best(history: Sequence[Judged], kept: Collection[int], keep: int) -> tuple[int, ...]:
+def keep_best(history: Sequence[Judged], kept: Collection[int], keep: int, rule: Rule = choose) -> tuple[int, ...]:
     """Of the places ``kept`` so far and the newest, the ``keep`` that the rule on the whole history prefers."""
-    preferred = choose([judged.scores for judged in history]).order
+    preferred = rule([judged.scores for judged in history]).order
     return tuple([place for place in preferred if place in kept or place == len(history) - 1][:keep])
 
 
-def replay(history: Sequence[Judged], keep: int) -> tuple[int, ...]:
+def replay(history: Sequence[Judged], keep: int, rule: Rule = choose) -> tuple[int, ...]:
     """What is kept after the last evaluation: as if each had been offered in its turn."""
     kept: tuple[int, ...] = ()
     for count in range(1, len(history) + 1):
-        kept = keep_best(history[:count], kept, keep)
+        kept = keep_best(history[:count], kept, keep, rule)
     return kept

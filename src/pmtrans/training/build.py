@@ -72,6 +72,9 @@ def build_model(config: Config, data: Data, start: Weights | None = None) -> Tra
     model = Model(backbone, len(data.source.classes), config.method.get("head", "linear"))
     if start is not None:
         model.load_state_dict(start)
+    if (given := data.given) is not None:  # a shipped model takes the input that it was trained with
+        origin = config.backbone.model_copy(update={"weights": given.weights})
+        return TrainedModel(model, data.source.classes, given.preprocessing, origin, given.temperature)
     timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
     preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)
     return TrainedModel(model, data.source.classes, preprocessing, config.backbone)

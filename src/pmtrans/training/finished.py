@@ -50,9 +50,10 @@ class Finished:
 
 def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel, config: Config, task: Task) -> None:
     """The model and the evidence first: where ``finished.json`` is, everything is."""
-    evidence, temperature = finished.evidence, 1.0
+    evidence, temperature = finished.evidence, trained.temperature
     if evidence is not None:
-        temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+        if config.data.given is None:  # labels of a given model calibrate nothing
+            temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
         write_atomically(folder.evidence, lambda path: write_evidence(path, evidence))
     card = describe_training(config, task.source.images, task.target, finished.chosen)
     save_model(folder.model, replace(trained, temperature=temperature), card)

@@ -13,6 +13,7 @@ from pmtrans.run.model_folder import load_model
 from pmtrans.signals import StopRequest
 from pmtrans.training.build import Weights
 from pmtrans.training.finished import Finished, read_finished
+from pmtrans.training.old_places import OldPlace
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Session:
     reporter: Reporter
     stop: StopRequest
     processes: Processes
+    old: tuple[OldPlace, ...] = ()  # where the model worked before it was moved
 
     def finished(self, title: str, stage: RunFolder) -> tuple[bool, Finished | None]:
         """Whether a stage is finished already, known to all processes, and what came of it, for the main one."""

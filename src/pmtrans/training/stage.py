@@ -18,11 +18,14 @@ from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import MANY_CLASSES, Evidence, even_sample
 from pmtrans.selection.judge import Judge, Judged, evidence_of
+from pmtrans.selection.moved import choose_moved
+from pmtrans.selection.rule import choose
 from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import Weights, build
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
+from pmtrans.training.old_places import OldPlaces
 from pmtrans.training.passes import Evaluation, Passes
 from pmtrans.training.resume import last_snapshot
 from pmtrans.training.session import Session
@@ -113,6 +116,7 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         keep=loop.config.selection.keep,
         history=loop.judged,
         absent_K=absent_classes(loop.config, baseline),
+        rule=choose if session.data.given is None else choose_moved,
     )
 
 
@@ -133,6 +137,10 @@ def _observers(loop: Loop, session: Session, judge: Judge | None) -> Sequence[Ob
         observers.append(lambda evaluation: kept.accuracy(evaluation.target.logits_MK))
     if session.data.target.labelled is not None:
         observers.append(Oracle(session.data.target, loop.reporter, loop.title))
+    if session.old:
+        autocast = loop.accelerator.autocast
+        model, workers = loop.whole.evaluated, config.data.workers
+        observers.append(OldPlaces(session.old, model, loop.task, workers, loop.reporter, autocast))
     return observers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,10 @@ from pmtrans.config import Config, with_absolute_paths
 from pmtrans.data.cache import open_cache
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.domains import Data, read_data
+from pmtrans.data.given import GivenModel
 from pmtrans.data.reading.read import Target
 from pmtrans.data.reading.target_labels import TargetLabels
+from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
 from pmtrans.machine import choose_device
@@ -51,7 +53,7 @@ def train(
 
     ``start_from``: a run whose finished probe and source stage are taken over instead of done again.
     """
-    with _opened(config, out, reporter, overwrite, resume, start_from) as (config, folder, session, state):
+    with opened(config, out, reporter, overwrite, resume, start_from) as (config, folder, session, state):
         if state is Opened.FINISHED:
             session.reporter.note(f"Run {one_line(out)} is finished already.")
             return session.processes.on_main(lambda: read_summary(folder.summary), Summary)
@@ -60,20 +62,25 @@ def train(
 
 def train_probe(config: Config, out: Path, reporter: Reporter) -> Finished | None:
     """The data checked and the first stage alone; ``train`` with the same configuration does the others."""
-    with _opened(config, out, reporter) as (config, folder, session, _):
+    with opened(config, out, reporter) as (config, folder, session, _):
         return probe_stage(config, folder.probe, session)
 
 
 @contextmanager
-def _opened(
+def opened(
     config: Config,
     out: Path,
     reporter: Reporter,
     overwrite: bool = False,
     resume: str = "auto",
     start_from: Path | None = None,
+    read: Callable[[Config, Reporter], Data] = read_data,
+    prepare: Callable[[RunFolder], None] | None = None,
 ) -> Iterator[tuple[Config, RunFolder, Session, Opened]]:
-    """The data read, the folder claimed, signals listened to, and faults explained while the block runs."""
+    """The data read, the folder claimed, signals listened to, and faults explained while the block runs.
+
+    ``prepare`` stages, in the main process, what the first stage of an unfinished run needs.
+    """
     config = with_absolute_paths(config)
     refuse_missing(config.train.loggers)
     _refuse_random_head(config)
@@ -83,7 +90,7 @@ def _opened(
         if config.train.compile:
             processes.together(lambda: refuse_without_compiler(device))
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))
-        data = replace(_read(config, reporter, processes), cache=cache)
+        data = replace(_read(config, reporter, processes, read), cache=cache)
         refuse_reserved(config, data.source.classes)
         folder = RunFolder(out)
         with ExitStack() as held:
@@ -93,16 +100,19 @@ def _opened(
 
             def open_folder() -> Opened:
                 held.enter_context(claim(folder, overwrite))
-                return _open(folder, config, data, resume, start_from)
+                state = _open(folder, config, data, resume, start_from)
+                if prepare is not None and state is not Opened.FINISHED:
+                    prepare(folder)
+                return state
 
             state = processes.on_main(open_folder, Opened)
             yield config, folder, Session(data, reporter, stop, processes), state
 
 
-def _read(config: Config, reporter: Reporter, processes: Processes) -> Data:
+def _read(config: Config, reporter: Reporter, processes: Processes, read: Callable[[Config, Reporter], Data]) -> Data:
     """The data, as the main process reads it."""
-    kinds = Data, Target, Domain, LabelledDomain, TargetLabels
-    return processes.on_main(lambda: read_data(config, reporter), *kinds)
+    kinds = Data, Target, Domain, LabelledDomain, TargetLabels, GivenModel, Preprocessing
+    return processes.on_main(lambda: read(config, reporter), *kinds)
 
 
 def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from: Path | None) -> Opened:

@@ -27,6 +27,14 @@ def cautions(material: Material) -> Section | None:
 def _warnings(material: Material) -> Iterator[str]:
     summary = material.summary
     yield from _label_warnings(material)
+    if material.config.data.given is not None:
+        yield (
+            "A trained model was moved here without its source images. Where this page says source, it shows the "
+            "target images that the given model is surest of, under its labels; source only is the given model."
+        )
+        for name, place in (summary.old if summary is not None else {}).items():
+            after = "not measured" if place["adapted"] is None else f"{place['adapted']:.1%}"
+            yield f"Old place {name}: {place['measure']} {place['given']:.1%} with the given model, {after} after."
     for line in material.evaluations:
         for text in line.get("warnings") or ():
             yield f"Step {line['step']}: {text}"

@@ -29,7 +29,8 @@ def headline(material: Material) -> Section:
         return Section("headline", "This run is not finished", "headline.html", values=values)
     gain = measured_gain(summary)
     trained = "source_only" if material.method == "source_only" else "adapted"
-    advice = f"Shipped: {TITLES[summary.shipped]}. {summary.shipped_reason.capitalize()}."
+    titles = TITLES if summary.given is None else {"source_only": "given model", "adapted": "moved model"}
+    advice = f"Shipped: {titles[summary.shipped]}. {summary.shipped_reason.capitalize()}."
     if contradicts(summary.verdict, gain):
         advice = f"The target's labels say otherwise: trust them. {advice}"
     title = VERDICTS.get(summary.verdict or "", "Finished")
@@ -42,7 +43,7 @@ def headline(material: Material) -> Section:
         "selection": _with_titles(summary.selection),
         "gain": gain,
         "trained": trained,
-        "titles": {name: title for name, title in TITLES.items() if name in ("probe", "source_only", trained)},
+        "titles": {name: title for name, title in titles.items() if name in ("probe", "source_only", trained)},
         "estimate": summary.estimate,
         "parts": sorted((summary.estimate or {}).get("parts", {}).items()),
         "rests_on": shipped_constants().rests_on,

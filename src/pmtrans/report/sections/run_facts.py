@@ -43,6 +43,8 @@ def _domain(spec: str | None, material: Material, name: str) -> str:
     if material.data is None:
         return str(spec)
     data = material.data
+    if name == "source" and material.config.data.given is not None:
+        return f"none: a model was moved without it; {len(data.holdout)} target images stand for it in the selection"
     if name == "source":
         return f"{spec}: {len(data.source)} images to train on, {len(data.holdout)} held out"
     labelled = len(material.target_labels)
