@@ -30,7 +30,7 @@ STILL = {  # nothing moves: the end of a stage is its start
     "train__learning_rate": 1e-12,
     "train__weight_decay": 0.0,
 }
-UNMOVED_HEAD = {"method__align_head": "never"}
+UNMOVED_HEAD = {"method__align_head": "never", "method__refit_head": False}
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
