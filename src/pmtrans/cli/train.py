@@ -20,7 +20,10 @@ def train(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(help="Labelled images: a folder of class folders, a list file or a table.", show_default=False),
+        typer.Option(
+            help="Labelled images: class folders, a list file, a table or shards (`shop-{000..127}.tar`).",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[
         str | None,

@@ -17,7 +17,7 @@ class SettingsSection(BaseModel):
 class DataConfig(SettingsSection):
     """Where the images are, and how they are loaded and augmented."""
 
-    source: str | None = Field(None, description="labelled images: class folders, a list file or a table")
+    source: str | None = Field(None, description="labelled images: class folders, a list file, a table or shards")
     target: str | None = Field(None, description="unlabelled images; labels found there are used by evaluation only")
     root: str | None = Field(None, description="folder that the paths of list files and tables start from")
     source_root: str | None = Field(None, description="`root` of the source only")
