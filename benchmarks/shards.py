@@ -82,7 +82,7 @@ def write_shards(folder: Path, images: int, per_shard: int, side: int) -> None:
 def resident() -> float:
     """MB of this process and its workers that no other process has."""
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    return sum(process.memory_full_info().uss for process in processes if process.is_running()) / 2**20
+    return float(sum(process.memory_full_info().uss for process in processes if process.is_running())) / 2**20
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ def test_batches_of_a_pack_are_those_of_its_folder(images: Path, shards: Path, t
     expected = batches(images / "source", images / "target")
     cache = ImageCache(tmp_path / "resized", lambda text: pytest.fail(text))
     cache.prepare()
-    for more in ({}, {"cache": cache}, {"cache": cache}):  # the second time from the cache
-        assert_equal(batches(shards / "source", shards / "target", workers=workers, **more), expected)
+    for kept in (None, cache, cache):  # the second time from the cache
+        assert_equal(batches(shards / "source", shards / "target", workers=workers, cache=kept), expected)
 
 
 def test_two_processes_read_their_share_and_one_of_them_makes_each_index(
