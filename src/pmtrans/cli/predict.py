@@ -11,8 +11,11 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from pmtrans.cli.engine_flags import EngineName, RayAddress
+
 if TYPE_CHECKING:
     from pmtrans.inference.predict_files import Counts
+    from pmtrans.processes.pool import Pool
 
 
 class Prior(str, Enum):
@@ -26,7 +29,7 @@ class Prior(str, Enum):
 def predict(
     run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
     paths: Annotated[
-        list[str], typer.Argument(help="Folders, images, list files, tables; `-` reads paths from stdin.")
+        list[str], typer.Argument(help="Folders, images, lists, tables, shards; `-` reads paths from stdin.")
     ],
     out: Annotated[str, typer.Option(help="A `.csv`, `.jsonl` or `.parquet` file; `-` is stdout, as CSV.")] = "-",
     top: Annotated[int, typer.Option(min=1, help="Number of classes per image, most probable first.")] = 1,
@@ -49,6 +52,13 @@ def predict(
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
     ] = None,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, ...", show_default=False)] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that share the images, each with a GPU or a share of the cores.")
+    ] = 1,
+    engine: EngineName = "local",
+    ray_address: RayAddress = None,
+    cpus: Annotated[float, typer.Option(help="Ray: CPUs per task.")] = 1,
+    gpus: Annotated[float, typer.Option(help="Ray: GPUs per task, such as 0.5.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Classify images: one row each, in the order given. Repeat an interrupted command to resume it.
@@ -56,13 +66,19 @@ def predict(
     Columns: path, class, probability, entropy (nats), abstain, error; unknown_score where the run is open. Exit code
     1: not one image could be read.
 
+    With --processes or --engine ray the file has the same rows in the same order, also if a process is killed.
+
     Example:
 
         pmtrans predict runs/phone photos/new --out new.csv --abstain-below 0.8
+
+        pmtrans predict runs/phone 'shards/new-{000..127}.tar' --out new.parquet --processes 4
     """
     from pmtrans.cli.early import require_model
 
     require_model(run)
+    from pmtrans.errors import ConfigError
+    from pmtrans.inference.divided import divided_rows
     from pmtrans.inference.inputs import gather
     from pmtrans.inference.output import writer_for
     from pmtrans.inference.predict_files import PredictOptions, predict_to_file, predict_to_stream
@@ -74,25 +90,46 @@ def predict(
     if not to_stdout:
         writer_for(Path(out))
     images = gather(paths, sys.stdin.buffer, root)
-    predictor = load(run, device, prior.value if prior else None)
+    divided = processes > 1 or engine == "ray"
+    if divided and to_stdout:
+        raise ConfigError("--processes and --engine ray need a file: --out FILE.")
+    predictor = load(run, "cpu" if divided else device, prior.value if prior else None)
     options = PredictOptions(min(batch_size, len(images)), top, abstain_below, prior.value if prior else None)
-    processes = useful_workers(len(images), options.batch_size) if workers is None else workers
+    if workers is None:
+        workers = 0 if divided else useful_workers(len(images), options.batch_size)
     with stop_on_signals() as stop, progress(len(images), quiet) as advance:
         if to_stdout:
             with _standard_output() as stream:
-                counts = predict_to_stream(predictor, images, stream, options, processes, advance, stop)
+                counts = predict_to_stream(predictor, images, stream, options, workers, advance, stop)
         else:
             from pmtrans.cli.running import interruptible
 
-            with interruptible(Path(out)):
-                counts = predict_to_file(
-                    predictor, model_folder(run), images, Path(out), options, processes, advance, stop
+            model = model_folder(run)
+            with interruptible(Path(out)), _pool(processes, engine, ray_address, cpus, gpus) as pool:
+                rows_of = (
+                    None if pool is None else lambda left: divided_rows(pool, model, device, left, options, workers)
                 )
+                counts = predict_to_file(predictor, model, images, Path(out), options, workers, advance, stop, rows_of)
     if counts.unreadable == counts.images:
         typer.echo(f"error: none of the {counts.images} images could be read (column error).", err=True)
         raise typer.Exit(1)
     if not quiet:
         typer.echo(_summary(counts, abstain_below), err=True)
+
+
+@contextmanager
+def _pool(processes: int, engine: str, address: str | None, cpus: float, gpus: float) -> Iterator[Pool | None]:
+    """The processes that share the images; None: this one alone."""
+    from pmtrans.processes.pool import LocalPool, RayPool
+
+    if engine == "local" and processes == 1:
+        yield None
+        return
+    pool: Pool = RayPool(address, cpus, gpus) if engine == "ray" else LocalPool(processes)
+    try:
+        yield pool
+    finally:
+        pool.close()
 
 
 def _summary(counts: Counts, abstain_below: float) -> str:

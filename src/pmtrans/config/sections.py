@@ -20,7 +20,7 @@ class DataConfig(SettingsSection):
     """Where the images are, and how they are loaded and augmented."""
 
     source: str | tuple[str, ...] | None = Field(
-        None, description="labelled images: class folders, a list file or a table; or a list of several such sources"
+        None, description="labelled images: class folders, a list file, a table or shards; or a list of several such"
     )
     target: str | None = Field(None, description="unlabelled images; labels found there are used by evaluation only")
     target_labels: str | None = Field(

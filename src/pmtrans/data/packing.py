@@ -71,7 +71,7 @@ def pack_folder(
     starts = range(0, len(rows), options.images_per_shard)
     stem = folder.resolve().name or "shard"
     shards = [f"{stem}-{number:0{digits}d}.tar" for number in range(len(starts))]
-    plan = {"fingerprint": _fingerprint(rows, names, options), "shards": shards}
+    plan: dict[str, object] = {"fingerprint": _fingerprint(rows, names, options), "shards": shards}
     _make_folder(out)
     with run_lock(out):
         settle(out)

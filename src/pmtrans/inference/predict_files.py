@@ -12,7 +12,7 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_atomically
 from pmtrans.inference.inputs import PathList
 from pmtrans.inference.journal import fingerprint_of, open_journal
-from pmtrans.inference.output import CsvWriter, as_row, columns, writer_for
+from pmtrans.inference.output import CsvWriter, Row, as_row, columns, writer_for
 from pmtrans.inference.prediction import Prediction
 from pmtrans.inference.predictor import Predictor
 from pmtrans.signals import StopRequest
@@ -54,8 +54,12 @@ def predict_to_file(
     workers: int,
     advance: Advance,
     stop: StopRequest,
+    rows_of: Callable[[PathList], Iterator[list[Row]]] | None = None,
 ) -> Counts:
-    """Write ``out`` in the format of its suffix. After a signal, the same call resumes from the journal."""
+    """Write ``out`` in the format of its suffix. After a signal, the same call resumes from the journal.
+
+    ``rows_of`` gives the rows of whole batches in place of ``predictor``: those that other processes compute.
+    """
     write = writer_for(out)
     if out.is_dir():
         raise RunError(f"{one_line(out)!r} is a folder: give --out a file.")
@@ -66,10 +70,10 @@ def predict_to_file(
         advance(journal.done)
         if journal.done < len(paths):  # slicing copies, so slice only when resuming
             remaining = paths[journal.done :] if journal.done else paths
-            for batch in _batches(predictor, remaining, options, workers):
+            for rows in (rows_of or _rows_by(predictor, options, workers))(remaining):
                 with _writing(out):
-                    journal.append(as_row(prediction, options.top, is_open) for prediction in batch)
-                advance(len(batch))
+                    journal.append(rows)
+                advance(len(rows))
                 stop.check()
         for row in journal.rows():
             counts.add(row["error"], row["abstain"])
@@ -108,6 +112,16 @@ def predict_to_stream(
         advance(len(batch))
         stop.check()
     return counts
+
+
+def _rows_by(predictor: Predictor, options: PredictOptions, workers: int) -> Callable[[PathList], Iterator[list[Row]]]:
+    is_open = predictor.trained.unknown is not None
+
+    def rows_of(paths: PathList) -> Iterator[list[Row]]:
+        for batch in _batches(predictor, paths, options, workers):
+            yield [as_row(prediction, options.top, is_open) for prediction in batch]
+
+    return rows_of
 
 
 def _batches(

@@ -73,8 +73,11 @@ def shard_indexes(shards: Sequence[str], label_key: str | None = None) -> list[S
         if None not in found:
             return [index for index in found if index is not None]
         with one_at_a_time(folder / "making"):  # another process may make them now, and this one then finds them
-            jobs = zip(shards, kept, versions, strict=True)
-            return list(pool.map(lambda job: _load(job[1], job[2]) or _make(job[0], job[1], job[2], label_key), jobs))
+
+            def load_or_make(shard: str, path: Path, version: str) -> ShardIndex:
+                return _load(path, version) or _make(shard, path, version, label_key)
+
+            return list(pool.map(load_or_make, shards, kept, versions))
 
 
 def _make(shard: str, kept: Path, version: str, label_key: str | None) -> ShardIndex:
@@ -241,9 +244,9 @@ def _digest(*parts: str) -> str:
 
 
 def _store(path: Path, index: ShardIndex, version: str) -> None:
-    names = sorted({label for label in index.labels if label})
-    known = {"format": _FORMAT, "version": version, "labels": names}
-    numbers = {label: number for number, label in enumerate(names)}
+    labels = sorted({label for label in index.labels if label})
+    known = {"format": _FORMAT, "version": version, "labels": labels}
+    numbers = {label: number for number, label in enumerate(labels)}
     arrays = {
         "known": np.frombuffer(json.dumps(known).encode(), np.uint8),
         "names": np.frombuffer("\0".join(index.names).encode("utf-8", "surrogateescape"), np.uint8),

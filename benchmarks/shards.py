@@ -1,0 +1,89 @@
+"""Tiny generated images in shards: time to list them, first and again, one pass of the loader, and memory.
+
+python benchmarks/shards.py --images 20000 [--images-per-shard 1000] [--side 8] [--workers 2] [--folder DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from PIL import Image
+
+from pmtrans.data.loader import image_batches
+from pmtrans.data.reading.read import read_source, read_target
+from pmtrans.data.tar_writer import add_file, tar_file
+from pmtrans.data.transforms import Preprocessing
+
+CLASSES = 100
+DISTINCT = 256  # pictures: to encode a million would measure the encoder
+
+
+def main() -> None:
+    """Write the shards, list them as a source and as a target, read every image once, and print what it took."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=20_000)
+    parser.add_argument("--images-per-shard", type=int, default=1000)
+    parser.add_argument("--side", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        os.environ["PMTRANS_CACHE"] = str(Path(folder) / "cache")
+        found: dict[str, float] = {"images": given.images}
+        start = time.perf_counter()
+        write_shards(Path(folder), given.images, given.images_per_shard, given.side)
+        found["write_seconds"] = time.perf_counter() - start
+        before = resident()
+        for name in ("list_first_seconds", "list_again_seconds"):
+            start = time.perf_counter()
+            source = read_source(Path(folder) / "*.tar")
+            found[name] = time.perf_counter() - start
+        start = time.perf_counter()
+        target = read_target(Path(folder) / "*.tar", source.classes)
+        found["list_target_seconds"] = time.perf_counter() - start
+        found["list_megabytes"] = resident() - before
+        start, highest, images = time.perf_counter(), 0.0, 0
+        looks = Preprocessing(given.side, given.side, "bicubic", (0.5,) * 3, (0.25,) * 3)
+        for number, (batch, errors) in enumerate(image_batches(target.domain.paths, looks, 256, given.workers)):
+            assert not any(errors)
+            images += len(batch)
+            if number % 50 == 0:
+                highest = max(highest, resident())
+        assert images == given.images
+        found["pass_seconds"] = time.perf_counter() - start
+        found["pass_megabytes_all_processes"] = highest
+    print(json.dumps({name: round(value, 2) for name, value in found.items()}))
+
+
+def write_shards(folder: Path, images: int, per_shard: int, side: int) -> None:
+    pictures = []
+    for number in range(DISTINCT):
+        buffer = io.BytesIO()
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (side, side, 3), dtype=np.uint8)).save(
+            buffer, "PNG"
+        )
+        pictures.append(buffer.getvalue())
+    for start in range(0, images, per_shard):
+        with tar_file(folder / f"made-{start // per_shard:06d}.tar") as shard:
+            for number in range(start, min(start + per_shard, images)):
+                key = f"class_{number % CLASSES:03d}/{number:08d}"
+                add_file(shard, f"{key}.png", pictures[number % DISTINCT])
+                add_file(shard, f"{key}.cls", b"class_%03d" % (number % CLASSES))
+
+
+def resident() -> float:
+    """MB of this process and its workers that no other process has."""
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return float(sum(process.memory_full_info().uss for process in processes if process.is_running())) / 2**20
+
+
+if __name__ == "__main__":
+    main()

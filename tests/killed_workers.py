@@ -1,0 +1,26 @@
+"""Pieces of work that kill the process that does them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+
+def squared(number: int) -> int:
+    return number * number
+
+
+def killed_once(piece: tuple[int, str]) -> int:
+    """The third piece kills its process, the first time."""
+    number, folder = piece
+    mark = Path(folder) / "killed"
+    if number == 3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def always_killed(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
