@@ -21,6 +21,7 @@ from pmtrans.inference.export.images import generated_images
 from pmtrans.inference.export.onnx_file import OnnxModel
 from pmtrans.inference.export.program import TorchProgram
 from pmtrans.inference.export.write import export_model
+from pmtrans.inference.inputs import gather
 from pmtrans.inference.predict_files import PredictOptions, predict_to_file
 from pmtrans.inference.predictor import load
 from pmtrans.run.model_folder import load_model
@@ -63,7 +64,7 @@ def test_a_file_of_predictions_has_the_score_as_its_last_column(
     model: Path, pictures: list[Path], tmp_path: Path
 ) -> None:
     (tmp_path / "broken.png").write_bytes(b"nothing")
-    paths = [str(path) for path in (*pictures, tmp_path / "broken.png")]
+    paths = gather([str(path) for path in (*pictures, tmp_path / "broken.png")], io.BytesIO(), None)
     out = tmp_path / "out.csv"
     options = PredictOptions(batch_size=4, top=2)
     predict_to_file(load(model, "cpu"), model, paths, out, options, 0, lambda images: None, StopRequest())

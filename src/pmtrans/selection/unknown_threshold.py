@@ -66,7 +66,7 @@ def best_threshold(logits_BK: Tensor, labels_B: Tensor) -> float:
     predicted_B = logits_BK.argmax(1)
     found = torch.tensor([harmonic_mean(predicted_B, strange_B > cut, labels_B)[2] for cut in cuts])
     best = cuts[found == found.max()]
-    return best[len(best) // 2].item()
+    return float(best[len(best) // 2])
 
 
 def harmonic_mean(predicted_B: Tensor, called_unknown_B: Tensor, labels_B: Tensor) -> tuple[float, float, float]:
