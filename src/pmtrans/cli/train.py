@@ -21,8 +21,8 @@ def train(
     source: Annotated[
         list[str] | None,
         typer.Option(
-            help="Labelled images: class folders, a list file, a table or shards (`shop-{000..127}.tar`). Given several "
-            "times: all of them, their classes matched by name.",
+            help="Labelled images: class folders, a list file, a table or shards (`shop-{000..127}.tar`). Given "
+            "several times: all of them, their classes matched by name.",
             show_default=False,
         ),
     ] = None,

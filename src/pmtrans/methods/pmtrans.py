@@ -219,7 +219,8 @@ class PMTrans(Method):
 
     def _additions(self, batch: Batch, features_BF: Tensor) -> tuple[Tensor | float, dict[str, Tensor]]:
         if self.target_classes is None:
-            return self.additions.forward(self.model, batch.target_images, features_BF)
+            added, parts = self.additions(self.model, batch.target_images, features_BF)
+            return added, parts
         return self.additions.on_classes(self.model, batch, features_BF, self.target_classes, self.options.separation)
 
     def _label_weights(

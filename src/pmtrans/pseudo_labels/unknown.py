@@ -3,7 +3,7 @@
 An image is strange if no class has a high logit for it, and if it is far from where confident images of the target
 are; its neighbours have a say, as images of a new class lie together. Otsu's threshold (1979) cuts the scores where
 the two groups differ most. On Office-31 with 10 or 20 of 31 classes known, this was ahead of entropy, of the softmax's
-maximum and of the distance to source centres, in the harmonic mean by 2 to 9 points (docs/decisions.md).
+maximum and of the distance to source centres, in the harmonic mean by 5 to 12 points (docs/decisions.md).
 
 Shapes: M images, K classes, F feature width, J neighbours.
 """
