@@ -33,7 +33,8 @@ from trust_fit import SOURCE_MODELS, Case, fit_constants, signals_of
 
 import pmtrans.selection.assessment
 from pmtrans.data.reading.read import read_target
-from pmtrans.labelling.prediction_powered import prediction_powered, wilson_interval
+from pmtrans.evaluation.interval import wilson_interval
+from pmtrans.labelling.prediction_powered import prediction_powered
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
 from pmtrans.selection.assessment import LEVEL, Constants, Estimate, Name, write_constants

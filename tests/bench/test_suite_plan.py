@@ -30,7 +30,7 @@ def test_a_suite_is_all_tasks_of_the_paper_for_every_method_and_seed(office_home
     job = next(job for job in made.jobs if (job.task, job.method, job.seed) == ("R2P", "pmtrans", 7))
     assert job.folder == (tmp_path / "out").resolve() / "runs" / "R2P" / "pmtrans" / "7"
     assert job.config.seed == 7
-    assert Path(job.config.data.source or "").name == "Real World"
+    assert [Path(place).name for place in job.config.data.sources] == ["Real World"]
     assert Path(job.config.data.target or "").name == "Product"
 
 

@@ -22,17 +22,20 @@ SETTINGS: dict[str, Any] = {
     "backbone.weights": "none",
     "backbone.options": OPTIONS,
     "train.batch_size": 8,
-    "train.max_steps": 30,
-    "train.evaluate_every": 30,
+    "train.max_steps": 80,
+    "train.evaluate_every": 80,
+    "train.start": "pretrained",
+    "train.baseline": False,
     "train.epochs": 99,
-    "train.learning_rate": 1e-3,
+    "train.learning_rate": 5e-4,
     "selection.game": False,
     "selection.ship": "adapted",
 }
 
 
 def test_a_few_labels_turn_what_no_source_can_know(tmp_path: Path) -> None:
-    """A square at the top tells the classes of the source apart, one at the bottom those of the target."""
+    """A square at the top tells the classes of the source apart; at the bottom of the target, left and right change
+    places. Measured: with 12 labels all of the others are right, without none is."""
     source = write_domain(tmp_path / "source", ["ant", "bee"], 16, tint=0)
     target = write_domain(tmp_path / "target", ["x", "y", "bee", "ant"], 24, tint=40, seed=1)
     for name in ("x", "y"):
@@ -51,5 +54,5 @@ def test_a_few_labels_turn_what_no_source_can_know(tmp_path: Path) -> None:
         domains = {"data.source": str(source), "data.target": str(target)}
         train(load_config(None, [], {**SETTINGS, **domains, **given}), tmp_path / name, Reporter(quiet=True))
         right[name] = recount(adapted_model(tmp_path / name), unknown)[0]
-    assert right["with"] >= 0.95
-    assert right["without"] <= 0.6
+    assert right["with"] >= 0.9
+    assert right["without"] <= 0.3

@@ -39,9 +39,8 @@ def write(model: Path, photos: Path, out: Path, pool: Pool | None, stop: StopReq
         assert pool is not None
         return divided_rows(pool, model, "cpu", left, OPTIONS, 0)
 
-    alone = load(model, "cpu") if pool is None else None
     ours = None if pool is None else rows_of
-    return predict_to_file(alone, model, images, out, OPTIONS, 0, lambda n: None, stop or StopRequest(), ours)
+    return predict_to_file(load(model, "cpu"), model, images, out, OPTIONS, 0, lambda n: None, stop or StopRequest(), ours)
 
 
 def test_two_processes_write_the_bytes_of_one_also_when_interrupted(

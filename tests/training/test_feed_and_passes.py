@@ -8,25 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 
+from fed import parts_of
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
-from pmtrans.data.domains import read_data
 from pmtrans.evaluation import passes as domain_passes
-from pmtrans.processes.group import Processes
-from pmtrans.progress import Reporter
 from pmtrans.training import passes as training_passes
-from pmtrans.training.build import build
-from pmtrans.training.feed import Feed
-from pmtrans.training.passes import Passes
-
-
-def parts_of(config: Config) -> tuple[Passes, Feed]:
-    quiet = Reporter(quiet=True)
-    method, task, _ = build(config, read_data(config, quiet), quiet)
-    passes = Passes(method.model, task, 0, Accelerator(cpu=True), Processes())
-    return passes, Feed(method, task, config, torch.device("cpu"), Processes(), passes)
 
 
 def indices(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:

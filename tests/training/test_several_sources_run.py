@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from fed import parts_of
 from pmtrans.cli import app
 from pmtrans.config import Config
 from pmtrans.data.sampling import SourceBalancedStream
@@ -167,8 +168,6 @@ def test_a_source_of_which_nothing_can_be_read_is_not_lost_in_silence(
 
 
 def test_shares_reach_the_method(several: Callable[..., Config], tmp_path: Path) -> None:
-    from test_feed_and_passes import parts_of
-
     _, feed = parts_of(several(train__max_steps=3))
     for (batch,) in feed.steps(0):
         origins = torch.tensor(feed.task.source.origins)[batch.source_index]

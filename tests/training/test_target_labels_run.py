@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 import torch
 
+from fed import parts_of
 from pmtrans.config import Config
 from pmtrans.data.domains import read_data
 from pmtrans.data.sampling import Stream, WithTargetLabels
 from pmtrans.errors import RunError
 from pmtrans.methods import METHODS
+from pmtrans.methods.method import Moment
+from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.progress import Reporter
 from pmtrans.report.page import write_report
 from pmtrans.settings import load_config
@@ -69,19 +72,16 @@ def test_labelled_images_are_spread_evenly_over_every_batch() -> None:
 
 @pytest.mark.parametrize("preset", ["best", "paper", "reference"])
 def test_known_labels_stay_whatever_the_clusters_say(preset: str, labelled: Callable[..., Config]) -> None:
-    from test_feed_and_passes import parts_of
-
-    from pmtrans.methods.method import Moment
-
     passes, feed = parts_of(labelled(method__preset=preset, train__start="pretrained"))
     method, task = feed.method, feed.task
+    assert isinstance(method, PMTrans)
     places, labels = task.pinned()
     assert task.target_labels is not None
     assert [truth(task.target.paths[place]) for place in places] == labels
     assert len(places) == len(task.target_labels) < 24
     method.before_step(Moment(0, 6, 3), passes.context())
     for (batch,) in feed.steps(0):
-        found, _ = method._pseudo_labels(batch)  # type: ignore[operator]
+        found, _ = method._pseudo_labels(batch)
         for place, label in zip(batch.target_index.tolist(), found.tolist(), strict=True):
             if place in places:
                 assert label == labels[places.index(place)]
@@ -102,8 +102,6 @@ def test_every_method_trains_on_them_and_has_them_in_half_of_its_labelled_images
     assert method.pinned_M is not None
     assert "pinned_M" not in method.state_dict()
     if method.uses_source and not method.chooses_pairs:
-        from test_feed_and_passes import parts_of
-
         _, feed = parts_of(config)
         (batch,) = next(feed.steps(0))
         assert (batch.source_index >= len(data.source)).sum() == 2  # of 4

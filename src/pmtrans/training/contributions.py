@@ -44,8 +44,8 @@ def source_contributions(
     parts = zip(training.sources, places_of(training), places_of(holdout), strict=True)
     for name, own, own_holdout in parts:
         left = len(training) - len(own)
-        kept = torch.tensor(_all_but(own, len(source.labels_N)))
-        kept = kept[weighed_rows(left, len(kept), kept.device)].tolist()
+        rows = torch.tensor(_all_but(own, len(source.labels_N)))
+        kept: list[int] = rows[weighed_rows(left, len(rows), rows.device)].tolist()
         kept_holdout = _all_but(own_holdout, len(holdout))
         head = refit(model, source, kept, evaluation.holdout, holdout, kept_holdout, seed)
         without = describe_head(head, evaluation, holdout, kept_holdout, measure)

@@ -24,11 +24,20 @@ def read_sources(
 
     A source may lack classes that another has, but shares at least one with another.
     """
-    columns = {"path_column": path_column, "label_column": label_column}
-    if len(specs) == 1:
-        return read_source(specs[0], root=root, classes=classes, **columns)
     refuse_same_place(specs)
-    parts = [read_source(spec, root=root, classes=classes, least_classes=1, **columns) for spec in specs]
+    parts = [
+        read_source(
+            spec,
+            root=root,
+            classes=classes,
+            path_column=path_column,
+            label_column=label_column,
+            least_classes=2 if len(specs) == 1 else 1,
+        )  # fmt: skip
+        for spec in specs
+    ]
+    if len(parts) == 1:
+        return parts[0]
     names = source_names(specs)
     known = _common_names(parts, names) if classes is None else parts[0].classes
     if len(known) < 2:
