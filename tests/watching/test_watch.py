@@ -8,11 +8,13 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
 from typer.testing import CliRunner
@@ -88,9 +90,8 @@ def arrive(place: Path, per_class: int, seed: int, tint: int = 60) -> Path:
 
 
 @pytest.fixture
-def run(trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy that may be written to; its target has 18 images, fewer than are asked for elsewhere."""
-    monkeypatch.setattr("pmtrans.watching.reference.LEAST", 10)
+def run(trained_run: Path, tmp_path: Path) -> Path:
+    """A copy that may be written to; its target has 18 images."""
     shutil.copytree(trained_run, tmp_path / "run")
     return tmp_path / "run"
 
@@ -186,16 +187,35 @@ def test_drift_is_told_with_its_rate_and_lasting_drift_with_what_to_do(
 
 
 def test_a_signal_ends_it_cleanly_and_the_rows_so_far_count(run: Path, tmp_path: Path) -> None:
-    place, said = arrive(tmp_path / "incoming", 2, seed=5), list[str]()
+    place, said, table = arrive(tmp_path / "incoming", 2, seed=5), list[str](), tmp_path / "out" / "predictions.csv"
+
+    def signal_once_all_are_done() -> None:
+        while not (table.is_file() and len(rows_of(table)) == 6):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     with stop_on_signals() as stop:
-        timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
+        sender = threading.Thread(target=signal_once_all_are_done, daemon=True)
+        sender.start()
         options = WatchOptions(window=8, every=0.01)
-        ended = watching.watch(run, place, tmp_path / "out", options, Reporter(quiet=True), said.append, stop)
-        timer.join()
+        ended = watching.watch(run, place, table.parent, options, Reporter(quiet=True), said.append, stop)
+        sender.join()
     assert ended.images == 6
     assert said[-1].startswith("6 images in ")
-    assert len(rows_of(tmp_path / "out" / "predictions.csv")) == 6
+    assert len(rows_of(table)) == 6
+
+
+def test_a_moved_run_is_watched_with_the_features_of_the_given_model(run: Path, tmp_path: Path) -> None:
+    place = arrive(tmp_path / "incoming", 6, seed=5)
+    pmtrans.adapt(run, place, tmp_path / "moved", settings={"train.max_steps": 2}, quiet=True)
+    assert look(tmp_path / "moved", place).windows == 2
+    given = pmtrans.load(tmp_path / "moved" / "baseline" / "model")
+    paths = [row["path"] for row in rows_of(tmp_path / "moved" / "watch" / "predictions.csv")]
+    images = torch.stack([given.transform(Image.open(path).convert("RGB")) for path in paths])
+    with torch.no_grad():
+        features = given.model.backbone(images)
+    reference = safetensors.torch.load_file(tmp_path / "moved" / "watch" / "reference.safetensors")["features"]
+    assert torch.cdist(features, reference).min(1).values.max() < 1e-3  # the target itself has arrived
 
 
 def test_a_run_without_saved_features_compares_with_its_target_images(run: Path, tmp_path: Path) -> None:

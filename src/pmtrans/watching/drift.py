@@ -3,7 +3,7 @@
 Maximum mean discrepancy (Gretton et al., A Kernel Two-Sample Test, JMLR 2012) between the features of a window of new
 images and those of a sample of the target, with a Gaussian kernel whose width is the median distance. Its distribution
 without drift comes from random permutations of the pooled images, so that of windows that do not differ a share of
-``false_alarms`` raises an alarm, whatever the features, if images are independent draws: the frames of one film are not.
+``false_alarms`` raises an alarm, whatever the features, if images are independent draws: frames of one film are not.
 
 Features must be those of a model that was trained on neither: a model trained on the target has seen one side.
 Shapes: R images of the target, W of the window, F feature width, P permutations.

@@ -30,7 +30,7 @@ from pmtrans.selection.evidence import read_evidence
 from pmtrans.settings import load_config
 
 MOST = 500  # images of the target: a test takes a moment, and more hardly sharpen it
-LEAST = 20
+LEAST = 8
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _shipped_stage(folder: RunFolder) -> RunFolder:
     shipped = read_summary(folder.summary).shipped
     if shipped == "probe":
         return folder.probe
-    if shipped == "source_only" and not load_config(folder.config).method["name"] == "source_only":
+    if shipped == "source_only" and load_config(folder.config).method["name"] != "source_only":
         return folder.continued if folder.continued.finished.is_file() else folder.baseline
     return folder
 
