@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pmtrans.version import __version__
 
 __all__ = [
-    "__version__", "adapt", "auto", "check", "compare", "evaluate", "export", "label_these", "load", "report"
+    "__version__", "adapt", "auto", "check", "compare", "evaluate", "export", "label_these", "load", "report",
+    "watch",
 ]  # fmt: skip
 
 _PLACES = dict.fromkeys(__all__[1:], "pmtrans.api") | {"load": "pmtrans.inference.predictor"}
 
 if TYPE_CHECKING:
-    from pmtrans.api import adapt, auto, check, compare, evaluate, export, label_these, report
+    from pmtrans.api import adapt, auto, check, compare, evaluate, export, label_these, report, watch
     from pmtrans.inference.predictor import load
 
 

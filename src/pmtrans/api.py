@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pmtrans.inference.export.parity import Parity
     from pmtrans.inference.export.write import Format
     from pmtrans.labelling.measurement import Measurement
+    from pmtrans.watching.watch import Watched
 
 Location = str | PathLike[str]
 
@@ -228,6 +229,31 @@ def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0)
         without = " without a label" if labelled else ""
         Reporter().warn(f"the target has {len(picks)} images{without}: all of them are listed")
     return write_folder(Path(out), picks, material.data.target.domain.paths, material.data.source.classes)
+
+
+def watch(
+    run: Location,
+    images: Location,
+    out: Location | None = None,
+    *,
+    window: int = 64,
+    false_alarms: float = 0.01,
+    device: str | None = None,
+    quiet: bool = False,
+) -> Watched:
+    """Predict what is new in a folder, each image once, and test it for drift against the target of the run.
+
+    One look into the folder, as ``pmtrans watch --once``; call it again for what has arrived since. Rows are in
+    ``out/predictions.csv`` (``RUN/watch`` by default), tests in ``out/windows.csv``.
+    """
+    from pmtrans.signals import stop_on_signals
+    from pmtrans.watching.watch import WatchOptions
+    from pmtrans.watching.watch import watch as run_watch
+
+    options, reporter = WatchOptions(window, false_alarms, once=True), Reporter(quiet)
+    place = Path(run) / "watch" if out is None else Path(out)
+    with stop_on_signals() as stop:
+        return run_watch(Path(run), Path(images), place, options, reporter, reporter.note, stop, device)
 
 
 def export(

@@ -31,6 +31,7 @@ PAGES = [
     "docs/backbones.md",
     "docs/negative-transfer.md",
     "docs/processes.md",
+    "docs/moving.md",
     "docs/bench.md",
     "docs/extending.md",
 ]

@@ -40,7 +40,9 @@ def write(model: Path, photos: Path, out: Path, pool: Pool | None, stop: StopReq
         return divided_rows(pool, model, "cpu", left, OPTIONS, 0)
 
     ours = None if pool is None else rows_of
-    return predict_to_file(load(model, "cpu"), model, images, out, OPTIONS, 0, lambda n: None, stop or StopRequest(), ours)
+    return predict_to_file(
+        load(model, "cpu"), model, images, out, OPTIONS, 0, lambda n: None, stop or StopRequest(), ours
+    )
 
 
 def test_two_processes_write_the_bytes_of_one_also_when_interrupted(

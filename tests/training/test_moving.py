@@ -159,7 +159,12 @@ def test_source_free_adaptation_gains_on_digits_of_another_hand(tmp_path: Path, 
     train(configure("source_only", source, target, **changes), tmp_path / "printed", Reporter(quiet=True))
     shutil.copytree(tmp_path / "printed" / "model", tmp_path / "shipped")
     shutil.rmtree(source)
-    settings = {"train.max_steps": 60, "train.evaluate_every": 20, "train.batch_size": 16, "data.flip": False}
+    settings: dict[str, Any] = {
+        "train.max_steps": 60,
+        "train.evaluate_every": 20,
+        "train.batch_size": 16,
+        "data.flip": False,
+    }
     settings |= {"data.workers": 0, "train.learning_rate": 3e-4}
     run = pmtrans.adapt(tmp_path / "shipped", target, tmp_path / "run", settings=settings, quiet=True)
     before = recount(tmp_path / "shipped", target)[0]
@@ -201,7 +206,7 @@ def test_an_unfinished_run_another_model_and_a_changed_target_are_refused(
     with pytest.raises(RunError, match="moves another model"):
         moved(other, place, tmp_path / "cut")
     (place / "ant" / "000.png").unlink()
-    with pytest.raises(RunError, match="target has changed|source has changed"):
+    with pytest.raises(RunError, match=r"(target|source) has changed"):
         moved(model, place, tmp_path / "cut")
     with pytest.raises(RunError, match="is the model that is to be moved"):
         moved(model, place, model, overwrite=True)
@@ -224,7 +229,7 @@ def test_python_names_what_does_not_go_together(saved_model: Callable[..., Path]
     ],
 )
 def test_a_forged_file_of_labels_is_one_line(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    whole = {"model": "a", "target": {}, "classes": ["cat", "dog"], "labels": [0, 1], "anchors": [1]}
+    whole: dict[str, Any] = {"model": "a", "target": {}, "classes": ["cat", "dog"], "labels": [0, 1], "anchors": [1]}
     path = tmp_path / "given.json"
     path.write_text(json.dumps(whole))
     assert read_given_labels(path) == GivenLabels(**whole)

@@ -26,6 +26,7 @@ from pmtrans.cli.settings import settings
 from pmtrans.cli.study import study
 from pmtrans.cli.train import train
 from pmtrans.cli.verbs import Verbs
+from pmtrans.cli.watch import watch
 
 app = Verbs(
     name="pmtrans",
@@ -36,7 +37,8 @@ app = Verbs(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 VERBS = (
-    demo, check, data, pack, methods, settings, auto, train, adapt, evaluate, report, label_these, predict, export,
+    demo, check, data, pack, methods, settings, auto, train, adapt, evaluate, report, label_these, predict, watch,
+    export,
     serve, study,
 )  # fmt: skip
 for command in VERBS:
