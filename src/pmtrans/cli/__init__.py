@@ -38,8 +38,7 @@ app = Verbs(
 )
 VERBS = (
     demo, check, data, pack, methods, settings, auto, train, adapt, evaluate, report, label_these, predict, watch,
-    export,
-    serve, study,
+    export, serve, study,
 )  # fmt: skip
 for command in VERBS:
     app.command()(command)
