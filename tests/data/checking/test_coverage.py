@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pmtrans.data.checking.gap import missing_classes
+from pmtrans.data.checking.gap import missing_classes, unfit_share
 
 CENTRES = np.eye(6) * 4
 
@@ -30,3 +30,13 @@ def test_labels_need_not_be_contiguous() -> None:
     source = np.repeat([1, 3, 5], 20)
     target = np.repeat([1, 5], 20)
     assert missing_classes(features(source, 0), source, features(target, 1)) == [3]
+
+
+def test_images_of_no_source_class_do_not_fit() -> None:
+    """Four clusters; the classifier knows three of them."""
+    random = np.random.default_rng(0)
+    source, target = np.repeat(np.arange(3), 40), np.repeat(np.arange(4), 30)
+    rows = [3 * np.eye(4)[labels] + 0.3 * random.standard_normal((len(labels), 4)) for labels in (source, target)]
+    assert unfit_share(rows[0], source, rows[1], 0) > 0.2
+    assert unfit_share(rows[0], source, rows[1][target < 3], 0) < 0.2
+    assert unfit_share(rows[0][:20], source[:20], rows[1], 0) == 0.0
