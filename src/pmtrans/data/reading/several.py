@@ -33,7 +33,7 @@ def read_sources(
             path_column=path_column,
             label_column=label_column,
             least_classes=2 if len(specs) == 1 else 1,
-        )  # fmt: skip
+        )
         for spec in specs
     ]
     if len(parts) == 1:
