@@ -17,5 +17,6 @@ from pmtrans.report.sections.validators import validators
 
 SECTIONS: tuple[SectionMaker, ...] = (
     headline, cautions, facts, sources, target_labels, accuracy, validators, feature_map, confusion, per_class,
-    certainty, attention, training, mixing, mixed_images, pseudo_labels, game,
+    certainty, attention,
+    training, mixing, mixed_images, pseudo_labels, game,
 )  # fmt: skip
