@@ -159,7 +159,12 @@ def test_source_free_adaptation_gains_on_digits_of_another_hand(tmp_path: Path, 
     train(configure("source_only", source, target, **changes), tmp_path / "printed", Reporter(quiet=True))
     shutil.copytree(tmp_path / "printed" / "model", tmp_path / "shipped")
     shutil.rmtree(source)
-    settings: dict[str, Any] = {"train.max_steps": 60, "train.evaluate_every": 20, "train.batch_size": 16, "data.flip": False}
+    settings: dict[str, Any] = {
+        "train.max_steps": 60,
+        "train.evaluate_every": 20,
+        "train.batch_size": 16,
+        "data.flip": False,
+    }
     settings |= {"data.workers": 0, "train.learning_rate": 3e-4}
     run = pmtrans.adapt(tmp_path / "shipped", target, tmp_path / "run", settings=settings, quiet=True)
     before = recount(tmp_path / "shipped", target)[0]
