@@ -179,7 +179,8 @@ OVERRIDES = [
     "method.name=[]", "method.name=../../etc/passwd", "method.preset=\x1b[31m", "backbone.options=7",
     "backbone.options={depth: 1000000000}", "backbone.options={embed_dim: -4}", "backbone.options={depth: x}",
     "backbone.options={img_size: 100000}", "backbone.name=../x", "backbone.name=hf-hub:", "backbone.name=",
-    'data.source="a\\0b"', 'data.cache="a\\0b"', "data.cache=/proc/none", "data.classes=/dev/zero", "data.root=/dev/zero",
+    'data.source="a\\0b"', 'data.cache="a\\0b"', "data.cache=/proc/none", "data.classes=/dev/zero",
+    "data.root=/dev/zero",
     "backbone.weights=/dev/zero", "backbone.weights=/dev/null", 'backbone.weights="\\0"', "=", "a", "a.b.c.d=1", ".=1",
     "train=1", "data.target=7", "data.source=/dev/zero", "a: " + "[" * 5000, "x=" + "{a: " * 5000,
     "train.keep_checkpoints=-1", "train.evaluate_every=0", "data.holdout=7", "data.on_bad_image=explode",
@@ -214,7 +215,8 @@ def _settings(folder: Path) -> Iterator[Hostile]:
 
 
 FORGERIES: dict[str, bytes] = {
-    "empty": b"", "null": b"null", "list": b"[1, 2]", "deep": b"[" * 3000, "digits": b"9" * 5000, "bytes": b"\xff\xfe\0",
+    "empty": b"", "null": b"null", "list": b"[1, 2]", "deep": b"[" * 3000, "digits": b"9" * 5000,
+    "bytes": b"\xff\xfe\0",
     "wrong types": b'{"step": "x", "seconds": [], "evaluations": {}, "method": 3, "seed": 1e999, "classes": "abc"}',
 }  # fmt: skip
 

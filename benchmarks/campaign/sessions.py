@@ -52,7 +52,7 @@ class Ended:
     def fault(self, allowed: tuple[int, ...] = (0, 1, 2)) -> str:
         """What is wrong with this end for a user, in a few words; empty where nothing is."""
         if self.code is None:
-            return f"no end within {TIME_LIMIT:.0f} s"
+            return f"no end within {self.seconds:.0f} s"
         last = next((line for line in reversed(self.text.splitlines()) if line.strip()), "")
         if "Traceback (most recent call last)" in self.text:
             return f"traceback: {last[:200]}"
