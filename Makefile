@@ -44,7 +44,8 @@ coverage: setup
 $(RAY): private EXTRAS := test,ray
 $(RAY): | $(STAMP)
 soak: $(RAY)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py --report runs/soak.json
+	PMTRANS_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/hostile tests/data/reading -rs
 	PMTRANS_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench/test_suite_ray.py -rs
 
 # the site; mkdocs and its theme come with the extra `docs`

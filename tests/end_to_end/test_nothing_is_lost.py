@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,13 +24,15 @@ HERE = Path(__file__).parent
 SOAK = HERE.parents[1] / "benchmarks" / "soak.py"
 
 
-def test_three_kills_change_nothing() -> None:
+def test_three_kills_change_nothing(tmp_path: Path) -> None:
     """The short form of ``make soak``: weights, metrics and predictions equal those of an untouched run."""
-    short = ["--kills", "3", "--steps", "12", "--case", "paper:2", "--forked"]
+    report = tmp_path / "soak.json"
+    short = ["--only", "kills", "--kills", "3", "--case", "two workers", "--report", str(report)]
     result = subprocess.run([sys.executable, SOAK, *short], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "3 kills" in result.stdout
-    assert "all equal" in result.stdout
+    found = json.loads(report.read_text(encoding="utf-8"))["sections"]["kills"]["two workers"]
+    assert found["tried"] == 3
+    assert found["faults"] == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

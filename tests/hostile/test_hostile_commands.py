@@ -11,7 +11,10 @@ import pyarrow.parquet
 import pytest
 
 from pmtrans import cli
+from pmtrans.cli.predict import _standard_output
+from pmtrans.errors import RunError
 from pmtrans.files import WriteError, is_leftover, settle
+from pmtrans.inference.journal import open_journal
 from pmtrans.inference.output import columns, writer_for
 from pmtrans.progress import Reporter
 
@@ -88,3 +91,34 @@ def test_temporaries_of_a_name_with_a_line_break_are_tidied_up(tmp_path: Path) -
     assert is_leftover(left.name)
     settle(tmp_path)
     assert not left.exists()
+
+
+def test_parquet_into_a_place_that_is_not_utf8(tmp_path: Path) -> None:
+    row = dict.fromkeys(columns(1)) | {"path": "a.png", "class": "c", "abstain": False}
+    out = tmp_path / "\udcff.parquet"
+    writer_for(out)(out, [row], columns(1))
+    with out.open("rb") as file:
+        assert pyarrow.parquet.read_table(file).num_rows == 1
+
+
+def test_predictions_into_a_path_with_a_nul_are_refused_in_one_line(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path / "a\0b.csv", "of something", 1)
+    with pytest.raises(RunError, match=r"^.* cannot be written: embedded null byte\.$"), journal:
+        pass
+
+
+def test_predictions_to_a_closed_standard_output_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # what Python makes of a closed one
+    monkeypatch.setattr(cli, "_silence", lambda: None)
+
+    def write() -> None:
+        with _standard_output():
+            pass
+
+    monkeypatch.setattr(cli, "app", write)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert capfd.readouterr().err == "error: The output cannot be written: Bad file descriptor.\n"

@@ -68,6 +68,40 @@ def test_a_rank_ends_with_its_killed_launcher(rank: str) -> None:
     assert ended
 
 
+LOADER = """
+import os, sys, time
+from pmtrans.data import loader
+main = os.getpid()
+if os.fork():
+    print("ready", flush=True)
+    time.sleep(100)
+loader._leave_signals_to_the_main_process(0)
+if sys.argv[1] == "killed":
+    while os.getppid() == main:
+        time.sleep(0.001)
+try:
+    raise ConnectionResetError("of the main process")
+except ConnectionResetError:
+    sys.excepthook(*sys.exc_info())  # as multiprocessing's thread does that hands over tensors
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="loader processes are forks")
+@pytest.mark.parametrize("main", ["killed", "alive"])
+def test_a_loader_says_nothing_of_the_connection_to_a_killed_run(main: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOADER, main], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    if main == "alive":
+        time.sleep(3)
+    process.kill()
+    said = process.communicate(timeout=60)[1]  # ends when the loader has closed it too
+    assert ("ConnectionResetError" in said) == (main == "alive")
+
+
 def never(image: Image.Image) -> Tensor:
     time.sleep(30)
     return torch.zeros(3, 8, 8)

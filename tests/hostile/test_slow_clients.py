@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import socket
@@ -84,6 +85,29 @@ def test_more_slow_clients_than_descriptors_do_not_stop_the_health_check(server:
         time.sleep(0.1)
     assert status == 200
     assert server.log.stat().st_size < 20_000
+
+
+def test_no_health_check_is_lost_among_many_requests_that_come_at_once(server: Server) -> None:
+    """All connections wait before the server looks: it must take them in smaller steps than its reserve."""
+    body = b"x" * 1000
+    request = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n" + body
+    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with ExitStack() as held:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        held.callback(os.kill, server.process.pid, signal.SIGCONT)
+        asked = []
+        for number in range(300):
+            connection = held.enter_context(server.connect())
+            connection.sendall(health if number % 20 == 19 else request)
+            asked += [connection] if number % 20 == 19 else []
+        os.kill(server.process.pid, signal.SIGCONT)
+        answers = []
+        for connection in asked:
+            try:
+                answers.append(connection.recv(1000)[:12])
+            except ConnectionError:
+                answers.append(b"reset")
+    assert answers == [b"HTTP/1.1 200"] * 15
 
 
 @pytest.mark.parametrize(

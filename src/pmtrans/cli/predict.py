@@ -146,11 +146,14 @@ def _summary(counts: Counts, abstain_below: float) -> str:
 @contextmanager
 def _standard_output() -> Iterator[IO[str]]:
     """Standard output that passes any file name through; a reader that closes early (``| head``) is not an error."""
+    import errno
     import io
     import os
 
     from pmtrans.signals import Interrupted
 
+    if sys.stdout is None:  # closed before the program began
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     with io.TextIOWrapper(os.fdopen(os.dup(sys.stdout.fileno()), "wb"), "utf-8", "surrogateescape", newline="") as text:
         try:
             yield text

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -46,9 +48,24 @@ class VanishReportedByMainProcess(VanishedImage, ReportedByMainProcess):
 def _leave_signals_to_the_main_process(_: int) -> None:
     """Ctrl-C and many schedulers signal all processes, but the loop needs its workers to finish the step and save."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = _silent_after(os.getppid())
     if hasattr(signal, "sigwaitinfo"):  # Linux tells the sender: the main process may stop its workers
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_exit_on_sigterm_from, args=(os.getppid(),), daemon=True).start()
+
+
+def _silent_after(main_process: int) -> Callable[..., None]:
+    """An exception hook that does not report a connection lost because the main process was killed."""
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        deadline = time.monotonic() + 1.0  # the kernel closes the connections of a process before it is gone
+        while isinstance(error, OSError | EOFError) and time.monotonic() < deadline:
+            if os.getppid() != main_process:
+                return
+            time.sleep(0.01)
+        sys.__excepthook__(kind, error, trace)
+
+    return report
 
 
 def _exit_on_sigterm_from(main_process: int) -> None:

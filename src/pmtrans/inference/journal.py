@@ -56,8 +56,9 @@ def open_journal(out: Path, fingerprint: str, batch_size: int) -> Iterator[Journ
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{one_line(out.parent)!r} cannot be written: {error.strerror}.") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RunError(f"{one_line(out.parent)!r} cannot be written: {reason}.") from None
     _refuse_prepared(folder)
     with run_lock(folder):
         stored = folder / "identity.json"

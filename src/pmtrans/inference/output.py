@@ -87,7 +87,7 @@ def _write_parquet(path: Path, rows: Iterable[Row], names: list[str]) -> None:
     kinds = {"probability": number, "entropy": number, "abstain": pyarrow.bool_(), "unknown": number}
     schema = pyarrow.schema([(name, kinds.get(name.split("_")[0], pyarrow.string())) for name in names])
     remaining = iter(rows)
-    with parquet.ParquetWriter(path, schema) as writer:
+    with path.open("wb") as file, parquet.ParquetWriter(file, schema) as writer:  # a path would have to be UTF-8
         while group := list(itertools.islice(remaining, _ROW_GROUP)):
             for row in group:  # Parquet's strings are UTF-8; names of files and of class folders may be any bytes
                 texts = {name: value for name, value in row.items() if isinstance(value, str)}

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pmtrans.serving.limits import ConnectionLimits
 
 RESERVED = "reserved"  # in a request's state: its connection came in over the limit
-BACKLOG = 128  # connections that are taken in one go
+WAITING = 4096  # connections that the kernel keeps until they are taken; one that it drops comes back after a second
 _DESCRIPTORS = 128  # for files, the model, uploads on disk
 
 
@@ -30,7 +30,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.most = min(limits.in_all, max(16, _descriptors() - _DESCRIPTORS - BACKLOG - limits.reserve))
+        self.most = min(limits.in_all, max(16, _descriptors() - _DESCRIPTORS - limits.reserve))
         self.per_client: Counter[str] = Counter()
         self.ordinary = 0
         self.reserve: deque[LimitedProtocol] = deque()

@@ -28,10 +28,19 @@ class ConnectionLimits:
 
     in_all: int = 512
     per_client: int = 256
-    reserve: int = 64  # more, for health checks
+    reserve: int = 128  # more, for health checks
     header_seconds: float = 10.0
     reserve_seconds: float = 2.0
     body_grace: float = 10.0  # seconds after which a body must have come at ``body_rate``
     body_rate: float = 20_000.0  # bytes a second
     answer_seconds: float = 120.0  # from the first byte of a request to the last of its answer
     stop_seconds: int = 10  # for open requests, when the server is stopped
+
+    @property
+    def taken_at_once(self) -> int:
+        """Connections taken in one turn of the event loop.
+
+        A request is answered some four turns after its connection was taken; until then so few others may come that
+        none of them displaces it from the reserve.
+        """
+        return max(1, self.reserve // 8)

@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from pmtrans.errors import ConfigError, one_line
-from pmtrans.serving.connections import BACKLOG, HealthReserve, RateLimitedLog, limited_protocol
+from pmtrans.serving.connections import WAITING, HealthReserve, RateLimitedLog, limited_protocol
 from pmtrans.serving.hosts import OwnNames
 from pmtrans.serving.limits import ConnectionLimits
 
@@ -23,6 +23,8 @@ class _AnnouncedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(WAITING)  # asyncio has one number for how many wait and how many are taken at once
         self._announce()
 
 
@@ -52,7 +54,7 @@ def serve_until_stopped(
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=limits.stop_seconds,
-        backlog=BACKLOG,
+        backlog=limits.taken_at_once,
     )
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addFilter(RateLimitedLog())
