@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,9 @@ def test_two_processes_write_the_bytes_of_one_also_when_interrupted(
 
 @soak
 def test_ray_writes_the_bytes_of_one_also_when_a_worker_is_killed(
-    saved_model: Callable[..., Path], photos: Path, tmp_path: Path
+    saved_model: Callable[..., Path], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # its workers import what kills them
     model = saved_model()
     write(model, photos, tmp_path / "one.csv", None)
     pool = RayPool()
