@@ -37,7 +37,7 @@ from cosmic_ray.plugins import get_operator
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCE = REPOSITORY / "src" / "pmtrans"
 PACKAGES = ("losses", "mixing", "pseudo_labels", "selection")
-SLOW = 3.0  # seconds: a test that takes longer (a whole training) is not asked about mutants
+SLOW = 6.0  # seconds: a test that takes longer (a whole training) is not asked about mutants
 LIMIT = 10.0  # seconds beyond the time that the tests take without a mutant
 
 _BINARY = {"Add": "Sub", "Sub": "Add", "Mul": "Div", "Div": "Mul", "FloorDiv": "Div", "Mod": "Mul", "Pow": "Mul"}
@@ -90,11 +90,14 @@ def mutants_of(path: Path) -> Iterator[tuple[Mutant, str]]:
 
 
 def _executed(source: str) -> str:
-    """The syntax tree without annotations and docstrings: none of them is ever run."""
+    """The syntax tree without annotations, docstrings and the star of a signature: none of them is ever run."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             node.annotation = None
+        elif isinstance(node, ast.arguments):
+            node.args, node.defaults = [*node.posonlyargs, *node.args, *node.kwonlyargs], _defaults(node)
+            node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node.returns = None
         elif isinstance(node, ast.AnnAssign):
@@ -102,6 +105,10 @@ def _executed(source: str) -> str:
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value = ast.Constant(None)
     return ast.dump(tree)
+
+
+def _defaults(arguments: ast.arguments) -> list[ast.expr]:
+    return [*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]
 
 
 def _difference(source: str, mutated: str) -> tuple[int, str, str]:
@@ -189,6 +196,8 @@ def _change_class(old: type, new: type, unwrapped: bool) -> None:
     fields, news = getattr(old, "__dataclass_fields__", {}), getattr(new, "__dataclass_fields__", {})
     if any(repr(fields[name].default) != repr(news[name].default) for name in fields if name in news):
         old.__init__ = new.__init__  # type: ignore[misc]
+    if "__dataclass_params__" in vars(new) and old.__dataclass_params__.frozen != new.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        old.__setattr__ = object.__setattr__  # type: ignore[method-assign, assignment]
 
 
 def _rebind(name: str, old: Any, new: Any) -> None:
