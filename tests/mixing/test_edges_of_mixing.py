@@ -40,7 +40,7 @@ def test_a_ratio_may_weigh_the_target(kind: str) -> None:
     drawn = mixing(kind, (3, 4)).ratios(3)
     for weighs in ("source", "target"):
         torch.manual_seed(0)
-        mixed = mixing(kind, (3, 4), weighs)(source, target)  # type: ignore[arg-type]
+        mixed = mixing(kind, (3, 4), weighs)(source, target)
         assert torch.equal(mixed.ratio_BN, drawn if weighs == "source" else 1 - drawn)
         for pair in range(3):
             for patch in range(12):

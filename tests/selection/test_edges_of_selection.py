@@ -110,7 +110,7 @@ def test_the_calibration_error_has_fifteen_bins_closed_above() -> None:
     right = [0, 1, 0, 1, 1, 1, 1, 0, 1]
     sums: Counter[int] = Counter()
     for value, hit in zip(confidence.double().tolist(), right, strict=True):
-        sums[max(1, math.ceil(value * 15 - 1e-6))] += value - hit  # type: ignore[assignment]
+        sums[max(1, math.ceil(value * 15 - 1e-6))] += value - hit
     # twenty classes share what is left, so that the first class is always the largest
     probabilities = torch.cat([confidence[:, None], ((1 - confidence) / 20)[:, None].expand(-1, 20)], 1)
     labels = torch.tensor([0 if hit else 1 for hit in right])
@@ -339,7 +339,7 @@ def judge_with(tmp_path: Path) -> Callable[..., tuple[Judge, list[str]]]:
 def test_an_evaluation_is_scored_for_the_log_and_kept(judge_with: Callable[..., tuple[Judge, list[str]]]) -> None:
     judge, said = judge_with(None)
     target = outputs(30, 3, 5, 4 * one_hot(torch.arange(30) % 3, 3).float())
-    logged = judge(SimpleNamespace(step=7, target=target, holdout=outputs(6, 3, 1), source_sample=outputs(9, 3, 3)))  # type: ignore[arg-type]
+    logged = judge(SimpleNamespace(step=7, target=target, holdout=outputs(6, 3, 1), source_sample=outputs(9, 3, 3)))
     assert set(logged) == {f"score.{name}" for name in VALIDATORS}  # DEV too, which needs the sample
     assert said == []
     assert judge.history[0].step == 7
@@ -360,17 +360,17 @@ def test_a_collapse_is_said_at_once_and_logged(judge_with: Callable[..., tuple[J
     )  # fmt: skip
     judge, said = judge_with(baseline)
     torn = outputs(30, 3, 5, 4 * one_hot(torch.tensor([0, 1, 0] * 10), 3).float())
-    logged = judge(SimpleNamespace(step=9, target=torn, holdout=holdout, source_sample=None))  # type: ignore[arg-type]
+    logged = judge(SimpleNamespace(step=9, target=torn, holdout=holdout, source_sample=None))
     before, now = (math.exp(4) + 2) / (3 * (math.exp(4) + 2)), 1 / (math.exp(4) + 2)
     sign = f"Class cat is dying: 10 images before, 0 now (mean probability {before:.3f} before, {now:.3f} now)."
     assert logged["warnings"] == [sign]
     assert said == [f"step 9: {sign}"]
     assert "score.arbitration" in logged
     assert "score.dev" not in logged
-    quiet = judge(SimpleNamespace(step=10, target=even, holdout=holdout, source_sample=None))  # type: ignore[arg-type]
+    quiet = judge(SimpleNamespace(step=10, target=even, holdout=holdout, source_sample=None))
     assert "warnings" not in quiet
     with pytest.raises(AssertionError, match="held-out part"):
-        judge(SimpleNamespace(step=11, target=even, holdout=None, source_sample=None))  # type: ignore[arg-type]
+        judge(SimpleNamespace(step=11, target=even, holdout=None, source_sample=None))
 
 
 # --- fits over tasks
@@ -434,8 +434,9 @@ def plain_spread(r: Any, d: Any, s: Any, w: Any, believed: float = 1.0) -> tuple
 )
 def test_a_spread_is_fitted_by_moments(difficulty: list[float], believed: float) -> None:
     residual, sampling, weight = [0.1, -0.3, 0.05, 0.9, -0.5], [0.05, 0.1, 0.3, 0.2, 0.1], [1.0, 2.0, 1.0, 0.5, 1.5]
-    arrays = [np.array(values) for values in (residual, difficulty, sampling, weight)]
-    found = fit_spread(*arrays, 0.5, believed)
+    found = fit_spread(
+        np.array(residual), np.array(difficulty), np.array(sampling), np.array(weight), 0.5, believed
+    )  # fmt: skip
     base, slope = plain_spread(residual, difficulty, sampling, weight, believed)
     assert (found.base, found.slope) == pytest.approx((base, slope))
     plain = [math.sqrt(base**2 + (slope * d) ** 2 + s**2) for d, s in zip(difficulty, sampling, strict=True)]
