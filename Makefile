@@ -4,16 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RAY := $(VENV)/.installed-ray
+MUTATION := $(VENV)/.installed-mutation
 EXTRAS := test
 RUN := runs/demo
 SEED ?= 0
 
-.PHONY: setup demo test lint coverage soak docs clean
+.PHONY: setup demo test lint coverage soak mutation docs clean
 
 setup: $(STAMP)
 
 # uv where it is there, venv and pip otherwise; requirements.lock pins versions, pyproject.toml names packages
-$(STAMP) $(RAY): pyproject.toml requirements.lock
+$(STAMP) $(RAY) $(MUTATION): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "pmtrans needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && \
@@ -47,6 +48,12 @@ soak: $(RAY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py --report runs/soak.json
 	PMTRANS_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/hostile tests/data/reading -rs
 	PMTRANS_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench/test_suite_ray.py -rs
+
+# which changes of the mathematics no test notices: about half an hour
+$(MUTATION): private EXTRAS := test,mutation
+$(MUTATION): | $(STAMP)
+mutation: $(MUTATION)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mutation.py --survivors
 
 # the site; mkdocs and its theme come with the extra `docs`
 docs: setup

@@ -13,7 +13,7 @@ from pmtrans.files import write_atomically, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_card import describe_training
 from pmtrans.run.model_folder import TrainedModel, save_model
-from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
 from pmtrans.texts import read_json
 from pmtrans.training.build import Task
@@ -53,7 +53,7 @@ def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel,
     evidence, temperature = finished.evidence, trained.temperature
     if evidence is not None:
         if config.data.given is None:  # labels of a given model calibrate nothing
-            temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+            temperature = cautious_temperature(evidence.source_logits_NK, evidence.source_labels_N)
         write_atomically(folder.evidence, lambda path: write_evidence(path, evidence))
     card = describe_training(config, task.source.images, task.target, finished.chosen)
     save_model(folder.model, replace(trained, temperature=temperature), card)

@@ -16,7 +16,7 @@ from pmtrans.report.material import Material
 from pmtrans.report.run_figures import denormalised_image, mixed_figure
 from pmtrans.report.section import Chart, Section
 from pmtrans.run.model_folder import TrainedModel
-from pmtrans.selection.calibration import fit_temperature
+from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence
 
 EXAMPLES = 6
@@ -105,7 +105,7 @@ def certainty(material: Material) -> Section | None:
     if material.data is None or material.evidence is None:
         return None
     evidence, paths = material.evidence, material.data.target.domain.paths
-    temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
+    temperature = cautious_temperature(evidence.source_logits_NK, evidence.source_labels_N)
     confidence_M, predicted_M = (evidence.target_logits_MK / temperature).softmax(1).max(1)
     order = confidence_M.argsort(descending=True, stable=True).tolist()
     taken: dict[int, int] = {}
