@@ -163,12 +163,6 @@ class Method(nn.Module, ABC):
             pinned_M[torch.tensor(places)] = torch.tensor(labels)
             self.pinned_M = pinned_M
 
-    def with_pinned(self, labels_M: Tensor) -> Tensor:
-        """Pseudo labels of the whole target, with those that are known in their places."""
-        if self.pinned_M is None:
-            return labels_M
-        return torch.where(self.pinned_M >= 0, self.pinned_M, labels_M)
-
     @abstractmethod
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         """One step's loss under ``"loss"``, and its parts for the log."""
