@@ -11,6 +11,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +161,9 @@ def _names(folder: Path, whole: Path) -> Iterator[Hostile]:
     domains = ["--source", str(place / "source"), "--target", target]
     yield Hostile("names", "check", _session(["check", *domains, "--workers", "1"]), (0, 1))
     yield Hostile("names", "check as JSON", _session(["check", *domains, "--workers", "1", "--json"]), (0, 1))
-    out = folder / "names-run"
-    yield Hostile("names", "train", _session(train_command(place, out, CASE, 3, ("--overwrite",))), (0,))
-    for verb, arguments in commands(out, place, folder / "names-out").items():
+    trained = folder / "names-run"
+    yield Hostile("names", "train", _session(train_command(place, trained, CASE, 3, ("--overwrite",))), (0,))
+    for verb, arguments in commands(trained, place, folder / "names-out").items():
         if verb in ("report", "label-these", "predict parquet"):
             (folder / "names-out").mkdir(exist_ok=True)
             yield Hostile("names", f"{verb} of that run", _session(arguments), (0,))
@@ -284,9 +285,9 @@ def _models(folder: Path, whole: Path) -> Iterator[Hostile]:
     unsigned = {**config, "pmtrans": {key: value for key, value in config["pmtrans"].items() if key != "checksum"}}
     for name, change in ours.items():
         changed = {**unsigned, "pmtrans": {**unsigned["pmtrans"], **change}}
-        yield Hostile("model folders", name, lambda changed=changed: start(changed, tensors), (1, 2))
+        yield Hostile("model folders", name, partial(start, changed, tensors), (1, 2))
     for name, changed_weights in weights.items():
-        yield Hostile("model folders", name, lambda given=changed_weights: start(unsigned, given), (1, 2))
+        yield Hostile("model folders", name, partial(start, unsigned, changed_weights), (1, 2))
 
 
 LISTS: dict[str, bytes] = {

@@ -79,7 +79,7 @@ def _run(arguments: list[str], prepare: Callable[[], object] = lambda: None) -> 
     from pmtrans.processes import launch
 
     _forget_exit_functions()
-    launch.subprocess = _ForkingSubprocess  # type: ignore[assignment]
+    vars(launch)["subprocess"] = _ForkingSubprocess
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["pmtrans", *arguments]
