@@ -123,7 +123,8 @@ def test_the_classifier_ends_with_the_labels_of_near_images(refits: bool, tiny: 
     model = tiny()
     before = model.head(features).argmax(1)
     method = PMTrans(model, PMTransOptions(refit_head=refits), SIZES)
-    method.after_last_step(Context(lambda: TargetPass(features, logits), lambda: source))
+    given = Context(lambda: TargetPass(features, logits), source_sample=lambda: source)
+    assert method.settle_head(given) == refits
     assert torch.equal(model.head(features).argmax(1), clusters if refits else before)
     assert not torch.equal(before, clusters)
 

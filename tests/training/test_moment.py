@@ -20,7 +20,7 @@ from pmtrans.training.loop import Loop, Observer
 from pmtrans.training.passes import Evaluation, Passes
 
 
-def fit(config: Config, folder: Path, kind: type[SourceOnly], *observers: Observer) -> None:
+def fit(config: Config, folder: Path, kind: type[SourceOnly], *observers: Observer) -> Loop:
     quiet = Reporter(quiet=True)
     _, task, trained = build(config, read_data(config, quiet), quiet)
     method = kind(trained.model, SourceOnlyOptions(), Sizes(trained.model.classes, len(task.source), len(task.target)))
@@ -28,6 +28,7 @@ def fit(config: Config, folder: Path, kind: type[SourceOnly], *observers: Observ
     passes = Passes(method.evaluated, task, 0, accelerator, Processes())
     loop = Loop("moment", method, task, config, folder, accelerator, passes, quiet, StopRequest())
     loop.fit(observers)
+    return loop
 
 
 def test_a_method_is_told_how_many_images_of_a_domain_went_before(
@@ -43,22 +44,31 @@ def test_a_method_is_told_how_many_images_of_a_domain_went_before(
     assert seen == [0, 6, 12]
 
 
-def test_a_head_that_moves_after_the_last_step_is_what_the_last_evaluation_sees(
+def test_a_settled_head_is_what_evaluations_see_and_stays_after_the_last_one_only(
     configure: Callable[..., Config], tmp_path: Path
 ) -> None:
     seen: list[object] = []
 
     class Settling(SourceOnly):
-        def after_last_step(self, context: Context) -> None:
+        def _is_settled(self) -> bool:
+            return self.model.head.get_parameter("bias").tolist() == [1.0, 2.0]
+
+        def before_step(self, moment: Moment, context: Context) -> None:
+            seen.append((moment.step, self._is_settled()))
+
+        def settle_head(self, context: Context) -> bool:
             context.target_pass()
             with torch.no_grad():
                 self.model.head.get_parameter("weight").zero_()
                 self.model.head.get_parameter("bias").copy_(torch.tensor([1.0, 2.0]))
-            seen.append("settled")
+            return True
 
     def observe(evaluation: Evaluation) -> dict[str, float]:
-        seen.append((evaluation.step, evaluation.target.logits_MK.unique(dim=0).tolist() == [[1.0, 2.0]]))
+        seen.append(("evaluation", evaluation.step, evaluation.target.logits_MK.unique(dim=0).tolist() == [[1.0, 2.0]]))
         return {}
 
-    fit(configure(train__max_steps=4, train__evaluate_every=2), tmp_path, Settling, observe)
-    assert seen == [(2, False), "settled", (4, True)]
+    loop = fit(configure(train__max_steps=4, train__evaluate_every=2), tmp_path, Settling, observe)
+    steps = [(step, False) for step in range(4)]
+    assert seen == [*steps[:2], ("evaluation", 2, True), *steps[2:], ("evaluation", 4, True)]
+    assert loop.method.model.head.get_parameter("bias").tolist() == [1.0, 2.0]
+    assert loop.evaluation().target.logits_MK.unique(dim=0).tolist() == [[1.0, 2.0]]

@@ -103,6 +103,7 @@ class Context:
 
     target_pass: Callable[[], TargetPass]
     source_pass: Callable[[], SourcePass] | None = None
+    source_sample: Callable[[], SourcePass] | None = None  # a part of it that evaluations look at anyway
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
 
@@ -204,8 +205,12 @@ class Method(nn.Module, ABC):
     def after_step(self, moment: Moment) -> None:
         """After the optimiser moved: project, average."""
 
-    def after_last_step(self, context: Context) -> None:
-        """Before the last evaluation: what is left to do when the features stand still. Only the head may move."""
+    def settle_head(self, context: Context) -> bool:
+        """Before an evaluation: move the head of ``evaluated`` to where it is judged and shipped; False: it stays.
+
+        Afterwards the training goes on with the head as it was, so all candidates are judged alike.
+        """
+        return False
 
     def state(self) -> dict[str, Tensor | float]:
         """Slow quantities for the log (concentrations, alpha)."""

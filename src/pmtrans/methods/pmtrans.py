@@ -292,20 +292,18 @@ class PMTrans(Method):
         self.mixing.beta.project()
         self.additions.after_step(self.model, moment)
 
-    def after_last_step(self, context: Context) -> None:
-        """Fit the classifier to the clusters of the last features, which it follows with a delay."""
+    def settle_head(self, context: Context) -> bool:
+        """Fit the classifier to the clusters of the features as they are now, which it follows with a delay."""
         if not self.options.refit_head:
-            return
-        assert context.source_pass is not None
+            return False
+        assert context.source_sample is not None
         target = context.target_pass()
-        self._look_at_classes(target, context)
-        labelled = with_known_rows(context.source_pass(), target, self.pinned_M)
+        labelled = with_known_rows(context.source_sample(), target, self.pinned_M)
         known, seeds_M = self._known(target)
-        labels_M = propagated_probabilities(
-            known.features_MF, known.logits_MK.float().softmax(1), seeds_M=seeds_M
-        ).argmax(1)
+        near_MK = propagated_probabilities(known.features_MF, known.logits_MK.float().softmax(1), seeds_M=seeds_M)
         smoothing = self.options.label_smoothing
-        refit_head(self.evaluated.head, labelled, known, labels_M, smoothing, self.target_classes)
+        refit_head(self.evaluated.head, labelled, known, near_MK.argmax(1), smoothing, self.target_classes)
+        return True
 
     def state(self) -> dict[str, Tensor | float]:
         b, g = self.mixing.beta.concentrations().detach()

@@ -77,7 +77,8 @@ class PMTransOptions(Options):
         "where it disagrees with their clusters on more than a fifth of the target",
     )
     refit_head: bool = Field(
-        False, description="after the last step the classifier is fitted to labels propagated over the last features"
+        False,
+        description="before it is judged or shipped, the classifier is fitted to labels propagated over its features",
     )
     pseudo_labels: Literal["kmeans", "propagation", "transport", "neighbours"] = Field(
         "kmeans",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,10 +116,8 @@ class Loop:
                 is_last = ends_early or self.step == self.steps
                 if is_due or is_last:
                     with self.feed.paused():
-                        if is_last:
-                            self.method.after_last_step(self.passes.context())
-                            self.passes.classify_again()
-                        self._evaluate(records, observers)
+                        with self._settled_head(stays=is_last):
+                            self._evaluate(records, observers)
                         records.save(self)
 
                 # stop where a signal, or a failed write, asks for it
@@ -168,6 +167,19 @@ class Loop:
             values |= observe(evaluation)
         self.evaluations.append({"step": self.step, **as_numbers(values)})
         records.evaluation(self.step, values)
+
+    @contextmanager
+    def _settled_head(self, stays: bool) -> Iterator[None]:
+        """The head as it is judged and shipped; then as it was, unless this was the last step."""
+        head = self.method.evaluated.head
+        before = {name: value.clone() for name, value in head.state_dict().items()}
+        if not self.method.settle_head(self.passes.context()):
+            yield
+            return
+        with self.passes.another_head(stays):
+            yield
+        if not stays:
+            head.load_state_dict(before)
 
     def _open_records(self) -> Records | NoRecords:
         if not self.processes.is_main:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -40,17 +42,21 @@ class Passes:
         """The model has moved. One pass over a large domain is gigabytes, so none is kept once it is stale."""
         self._made.clear()
 
-    def classify_again(self) -> None:
-        """The head alone has moved: the features stay."""
-        head, was_training = self.model.head, self.model.head.training
+    @contextmanager
+    def another_head(self, stays: bool) -> Iterator[None]:
+        """The head has moved, the features have not; afterwards the passes are those of before, unless it ``stays``."""
+        before, head, was_training = self._made, self.model.head, self.model.head.training
         head.eval()
         with torch.no_grad():
-            self._made = {name: Pass(made.features_MF, head(made.features_MF)) for name, made in self._made.items()}
+            self._made = {name: Pass(made.features_MF, head(made.features_MF)) for name, made in before.items()}
         head.train(was_training)
+        yield
+        if not stays:
+            self._made = before
 
     def context(self) -> Context:
         """What a method may ask for between steps."""
-        return Context(self.target, self.source)
+        return Context(self.target, self.source, self.source_sample)
 
     def target(self) -> TargetPass:
         """The whole target."""
@@ -62,6 +68,13 @@ class Passes:
         result = self.over("source", self.task.source.images)
         labels_N = torch.tensor(self.task.source.labels, device=result.logits_MK.device)
         return SourcePass(result.features_MF, result.logits_MK, labels_N)
+
+    def source_sample(self) -> SourcePass:
+        """The part of it that every evaluation looks at; all of it where nothing is held out."""
+        if not len(self.task.holdout):
+            return self.source()
+        sample, labels = self.over("source_sample", self.task.source_sample.images), self.task.source_sample.labels
+        return SourcePass(sample.features_MF, sample.logits_MK, torch.tensor(labels, device=sample.logits_MK.device))
 
     def evaluation(self, step: int) -> Evaluation:
         """All that judges may look at."""
