@@ -97,6 +97,9 @@ def test_the_lead_of_the_probe_is_taken_off_and_its_uncertainty_added() -> None:
     _, against_source = judge_adapted(behind, PAIR, CONSTANTS)
     assert against_source.gain == pytest.approx(own.gain)
     assert "linear probe" not in against_source.reason
+    alone = math.sqrt(0.04**2 + 0.36 / 400)  # where the source-only model is the reference, nothing is added
+    sure = 0.5 * (1 - math.erf((0.02 - own.gain) / alone / math.sqrt(2)))
+    assert against_source.probability == pytest.approx(0.5 * sure)  # times its reliability
     deviation = math.hypot(math.sqrt(0.04**2 + 0.36 / 400), ahead.change.deviation)
 
     def below(change: float) -> float:
