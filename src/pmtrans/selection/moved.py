@@ -31,7 +31,7 @@ LEVEL = 0.01
 FORGOTTEN = 0.1  # of the anchors, whose labels are those of the given model: up to a tenth of them may be wrong
 HARM = 0.15  # of arbitration on the features of the given model, which sides with it
 
-# the rule with tolerances for anchors in place of a labelled hold-out
+# the rule with tolerances for anchors in place of a labelled hold-out; chosen with target labels of one task in view
 choose_moved = partial(choose, tolerance=FORGOTTEN, gain_tolerance=HARM)
 
 
