@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -134,6 +135,7 @@ def test_a_killed_loader_process_stops_the_run_with_one_line_and_it_resumes(
 
     def kill() -> None:
         multiprocessing.active_children()[0].kill()
+        time.sleep(5)  # cut short by the news of it; later it might come while another process is being started
 
     with pytest.raises(TrainingError, match=r"A loader process was killed .*; checkpoint .* is whole\. Give the same"):
         train(configure(data__workers=2, **forty), run, Witness({3: once_saved(run, "step-00000002", kill)}))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pmtrans.errors import ModelError
+from pmtrans.errors import ModelError, one_line
 from pmtrans.files import write_json
 from pmtrans.selection.prior import reweighted
 from pmtrans.selection.unknown_threshold import UnknownThreshold
@@ -47,6 +47,8 @@ def annotate_model(folder: Path, balance: ClassBalance | None, unknown: UnknownT
     """Write both into the folder's ``config.json``, in place of what stands there."""
     path = folder / "config.json"
     config = read_json(path, dict[str, Any])
+    if not isinstance(config.get("pmtrans"), dict):
+        raise ModelError(f"{one_line(path)!r} was changed: it has no section pmtrans. Train again with --overwrite.")
     ours = {key: value for key, value in config["pmtrans"].items() if key not in ("prior", "unknown")}
     if balance is not None:
         ours["prior"] = {name: [round(share, 8) for share in shares] for name, shares in asdict(balance).items()}

@@ -176,5 +176,9 @@ def _draw_prior(axes: Any, material: Material, selected: list[int]) -> None:
     summary = material.summary
     if summary is None or not summary.target_prior or not summary.target_prior_details:
         return
-    low, high = (100 * np.array(list(summary.target_prior_details[end].values()))[selected] for end in ("low", "high"))
+    ends = [summary.target_prior_details.get(end, {}) for end in ("low", "high")]
+    names = [material.classes[place] for place in selected]
+    if any(name not in shares for shares in ends for name in names):  # a summary of other classes: nothing to draw
+        return
+    low, high = ([100 * shares[name] for name in names] for shares in ends)
     axes.hlines(range(len(selected)), low, high, color="#9aa5b1", linewidth=3, alpha=0.6, zorder=0, label="estimated")
