@@ -44,7 +44,7 @@ def pictures(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def model(saved_model: Callable[..., Path], pictures: list[Path]) -> Path:
-    """A model whose threshold lies in the midst of what it says of these images."""
+    """A model whose threshold lies in the middle of what it says of these images."""
     folder = saved_model()
     predictor = load(folder, "cpu")
     images = torch.stack([predictor.transform(Image.open(path)) for path in pictures])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from pmtrans.config import Config
@@ -18,6 +19,7 @@ from pmtrans.training.accelerator import create_accelerator
 from pmtrans.training.build import build
 from pmtrans.training.loop import Loop, Observer
 from pmtrans.training.passes import Evaluation, Passes
+from tiny_run import Crash
 
 
 def fit(config: Config, folder: Path, kind: type[SourceOnly], *observers: Observer) -> Loop:
@@ -72,3 +74,24 @@ def test_a_settled_head_is_what_evaluations_see_and_stays_after_the_last_one_onl
     assert seen == [*steps[:2], ("evaluation", 2, True), *steps[2:], ("evaluation", 4, True)]
     assert loop.method.model.head.get_parameter("bias").tolist() == [1.0, 2.0]
     assert loop.evaluation().target.logits_MK.unique(dim=0).tolist() == [[1.0, 2.0]]
+
+
+def test_a_settled_head_is_put_back_where_an_evaluation_fails(configure: Callable[..., Config], tmp_path: Path) -> None:
+    heads: list[torch.Tensor] = []
+
+    class Settling(SourceOnly):
+        def settle_head(self, context: Context) -> bool:
+            heads.append(self.model.head.get_parameter("weight").detach().clone())
+            with torch.no_grad():
+                self.model.head.get_parameter("weight").zero_()
+            heads.append(self.model.head.get_parameter("weight"))
+            return True
+
+    def fail(evaluation: Evaluation) -> dict[str, float]:
+        raise Crash
+
+    with pytest.raises(Crash):
+        fit(configure(train__max_steps=4, train__evaluate_every=2), tmp_path, Settling, fail)
+    before, now = heads
+    assert torch.equal(before, now)
+    assert before.any()

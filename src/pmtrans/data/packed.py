@@ -167,7 +167,7 @@ def _is_header_of(packed: PackedImage, header: bytes) -> bool:
 
 
 def header_size(header: bytes) -> int:
-    """The length of the content, from a tar header; -1 where there is no number."""
+    """The length of the content, from a tar header; -1 where it has none."""
     field = header[124:136]
     if field[0] in (0x80, 0xFF):  # base 256, of files from 8 GB on
         return int.from_bytes(field[1:], "big")

@@ -208,7 +208,7 @@ class Method(nn.Module, ABC):
     def settle_head(self, context: Context) -> bool:
         """Before an evaluation: move the head of ``evaluated`` to where it is judged and shipped; False: it stays.
 
-        Afterwards the training goes on with the head as it was, so all candidates are judged alike.
+        Afterwards the training continues with the head as it was, so all candidates are judged alike.
         """
         return False
 

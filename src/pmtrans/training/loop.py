@@ -176,8 +176,12 @@ class Loop:
         if not self.method.settle_head(self.passes.context()):
             yield
             return
-        with self.passes.another_head(stays):
-            yield
+        try:
+            with self.passes.another_head(stays):
+                yield
+        except BaseException:  # a checkpoint that is saved because of it must be able to continue the training
+            head.load_state_dict(before)
+            raise
         if not stays:
             head.load_state_dict(before)
 

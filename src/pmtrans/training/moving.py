@@ -6,7 +6,7 @@ the target and otherwise left as it is. Stages:
 
 1. **given**: a copy of the given model, in ``baseline/``: what the moved one is compared with.
 2. **adaptation**: a source-free method from there, judged and selected without labels.
-3. **conclusion**: the verdict as far as it can be had, the shipped model, ``summary.json``.
+3. **conclusion**: the verdict as far as it is possible, the shipped model, ``summary.json``.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _run_stages(donor: Donor, config: Config, folder: RunFolder, session: Sessio
     evidence = given.evidence if given is not None else None
     moved = train_stage(config.method["name"], config, folder, session, weights, evidence)
 
-    # conclusion: the verdict as far as it can be had, and the shipped model
+    # conclusion: the verdict as far as it is possible, and the shipped model
     def concluded() -> Summary:
         assert given is not None
         assert moved is not None, "the main process has what came of each stage"
