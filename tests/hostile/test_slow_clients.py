@@ -19,7 +19,7 @@ import pytest
 from pmtrans.serving.limits import ConnectionLimits
 
 LIMITS = {"in_all": 60, "per_client": 40, "reserve": 16, "header_seconds": 2.0, "reserve_seconds": 1.0}
-QUICK = {**LIMITS, "body_grace": 1.0, "body_rate": 1000.0, "stop_seconds": 2}
+QUICK = {**LIMITS, "body_grace": 1.0, "body_rate": 1000.0, "stop_seconds": 2, "linger_seconds": 0.5}
 
 
 class Server:
@@ -85,6 +85,30 @@ def test_more_slow_clients_than_descriptors_do_not_stop_the_health_check(server:
         time.sleep(0.1)
     assert status == 200
     assert server.log.stat().st_size < 20_000
+
+
+def test_a_refused_client_that_is_still_sending_reads_why_it_was_refused(server: Server) -> None:
+    """A socket that closes with bytes unread resets the connection, and the answer may be lost with it."""
+    body = b"x" * 300_000
+    with server.connect() as connection:
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: evil.example.com\r\nContent-Length: 300000\r\n\r\n")
+        answer = connection.recv(1000)
+        for start in range(0, len(body), 100_000):  # the first piece alone would be taken by a closed socket
+            connection.sendall(body[start : start + 100_000])
+            time.sleep(0.05)
+        while piece := connection.recv(1000):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert b"evil.example.com" in answer
+
+
+def test_a_refused_client_that_never_ends_is_let_go(server: Server) -> None:
+    with server.connect() as connection:
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: evil.example.com\r\nContent-Length: 9000\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 403")
+        begin = time.monotonic()
+        assert is_closed(connection, within=10)
+        assert time.monotonic() - begin < 5  # linger_seconds is 0.5 here
 
 
 def test_no_health_check_is_lost_among_many_requests_that_come_at_once(server: Server) -> None:

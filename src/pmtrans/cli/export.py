@@ -14,20 +14,26 @@ class Format(str, Enum):
 
     onnx = "onnx"
     torch = "torch"
+    openvino = "openvino"
     hub = "hub"
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model folder.")],
     format: Annotated[
         Format | None,
-        typer.Option(help="`onnx`, `torch` (a `torch.export` program) or `hub` (upload the model folder); default: "
-                     "what the ending of --out means.", show_default=False),
+        typer.Option(help="`onnx`, `torch` (a `torch.export` program), `openvino` (IR: a graph and its weights) or "
+                     "`hub` (upload the model folder); default: what the ending of --out means.", show_default=False),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write: `.onnx` or `.pt2`.", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file to write: `.onnx`, `.pt2`, or `.xml` (OpenVINO; the weights go into a `.bin` "
+                     "beside it).", show_default=False),
+    ] = None,
     with_preprocessing: Annotated[
         bool,
-        typer.Option("--with-preprocessing", help="Take 8-bit RGB images of any size: resize and crop in the graph."),
+        typer.Option("--with-preprocessing", help="Take 8-bit RGB images of any size: resize and crop in the graph "
+                     "(ONNX and torch)."),
     ] = False,
     int8: Annotated[bool, typer.Option("--int8", help="8-bit weights (ONNX).")] = False,
     images: Annotated[
@@ -67,12 +73,16 @@ def export(
         return
     if out is None:
         raise ConfigError(f"--format {format.value} needs --out FILE." if format else "Name the file: --out FILE.")
-    from pmtrans.inference.export.images import images_for_parity
-    from pmtrans.inference.export.write import choose_format, export_model
+    from pmtrans.inference.export.images import GENERATED, images_for_parity
+    from pmtrans.inference.export.openvino_file import weights_of
+    from pmtrans.inference.export.write import choose_format, export_model, refuse_impossible
 
     written = choose_format(out, format.value if format else None, overwrite)
+    refuse_impossible(written, with_preprocessing, int8)
     predictor = load(run, "cpu")
     check_images, origin = images_for_parity(run, images)
     parity = export_model(predictor.trained, out, written, check_images, with_preprocessing, int8, tolerance)
-    size = out.stat().st_size / 1e6
-    typer.echo(f"{one_line(out)}: {size:.1f} MB. Checked on {one_line(origin)}: {parity}.")
+    files = (out, weights_of(out)) if written == "openvino" else (out,)
+    size = sum(file.stat().st_size for file in files) / 1e6
+    hint = " (give real ones with --images)" if origin == GENERATED else ""
+    typer.echo(f"{one_line(out)}: {size:.1f} MB. Checked on {one_line(origin)}{hint}: {parity}.")

@@ -57,12 +57,19 @@ class Problem(BaseModel):
 
 
 class Health(BaseModel):
-    """The service is up and its model is loaded."""
+    """The service is alive, and what it serves."""
 
     status: str = "ok"
     version: str
     backbone: str
     classes: list[str]
+    needs_key: bool = Field(False, description="whether predictions need an API key")
+
+
+class Ready(BaseModel):
+    """The model has made a prediction, and its last pass succeeded."""
+
+    status: str = "ready"
 
 
 def answer(

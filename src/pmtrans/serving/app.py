@@ -1,4 +1,4 @@
-"""The web application: ``POST /predict``, ``GET /health``, and a page to drop images on."""
+"""The web application: predictions, health, readiness, metrics, and a page to drop images on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated
 
-from fastapi import FastAPI, File, Query, Request, UploadFile
+import torch
+from fastapi import FastAPI, File, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
@@ -17,14 +18,17 @@ from starlette.exceptions import HTTPException
 from pmtrans.errors import one_line
 from pmtrans.inference.predictor import Predictor
 from pmtrans.machine import cores
-from pmtrans.serving.answers import Answers, Health, Problem, answer, as_text
+from pmtrans.serving.answers import Answers, Health, Problem, Ready, answer, as_text
 from pmtrans.serving.batching import Batcher
+from pmtrans.serving.keys import ApiKeys, RequireKey
 from pmtrans.serving.limits import Limits
+from pmtrans.serving.metrics import CONTENT_TYPE, Metrics
 from pmtrans.serving.safety import BodyLimit, SecurityHeaders, decode_upload
 from pmtrans.version import __version__
 
 _PROBLEMS = {
     400: "the request is not a multipart form",
+    401: "the service has API keys, and the request has none of them",
     413: "too many images, or too large",
     415: "not an image, or a broken one",
     422: "no images, or an invalid parameter",
@@ -35,12 +39,22 @@ Top = Annotated[int, Query(ge=1, le=1000, description="number of classes to retu
 Attention = Annotated[bool, Query(description="also return the attention map")]
 
 
-def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below: float = 0.0) -> FastAPI:
-    """The application around one loaded model; uploads are not stored."""
+def create_app(
+    predictor: Predictor,
+    limits: Limits | None = None,
+    abstain_below: float = 0.0,
+    keys: ApiKeys | None = None,
+    metrics: Metrics | None = None,
+    decoding_threads: int | None = None,
+) -> FastAPI:
+    """The application around one loaded model; uploads are not stored. Without ``keys`` everybody is answered."""
     limits = limits or Limits()
+    metrics = metrics or Metrics()
     trained = predictor.trained
     batcher = Batcher(predictor, limits.batch_size, limits.batching_window)
-    decoders = ThreadPoolExecutor(cores(), "decode")  # also bounds how many images are decoded at once
+    decoders = ThreadPoolExecutor(
+        decoding_threads or cores(), "decode"
+    )  # also bounds how many images are decoded at once
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -59,6 +73,8 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         redirect_slashes=False,  # a redirect would repeat the Host that was sent
     )
     app.add_middleware(BodyLimit, limit=limits.request_bytes)
+    if keys is not None:
+        app.add_middleware(RequireKey, keys=keys)
     app.add_middleware(SecurityHeaders)
     app.state.batcher = batcher
     _report_errors_in_one_line(app)
@@ -73,21 +89,39 @@ def create_app(predictor: Predictor, limits: Limits | None = None, abstain_below
         """Classify images. If one of them cannot be read, the request fails and names it."""
         if len(images) > limits.images:
             raise HTTPException(413, f"{len(images)} images at once, {limits.images} allowed")
-        decode = asyncio.get_running_loop().run_in_executor
-        tensors = await asyncio.gather(
-            *(decode(decoders, decode_upload, upload, predictor.transform, trained.preprocessing, limits)
-              for upload in images)
-        )  # fmt: skip
-        outputs = await asyncio.gather(*(batcher(tensor, attention) for tensor in tensors))
+        with metrics.images_in_work(len(images)):
+            decode = asyncio.get_running_loop().run_in_executor
+            tensors = await asyncio.gather(
+                *(decode(decoders, decode_upload, upload, predictor.transform, trained.preprocessing, limits)
+                  for upload in images)
+            )  # fmt: skip
+            outputs = await asyncio.gather(*(batcher(tensor, attention) for tensor in tensors))
         names = (upload.filename or "" for upload in images)
         rows = zip(names, outputs, strict=True)
         return Answers(predictions=[answer(name, *output, trained, top, abstain_below) for name, output in rows])
 
     @app.get("/health")
     async def health() -> Health:
-        """Whether the service is ready, and its classes."""
+        """Whether the service is alive, and its classes."""
         classes = [as_text(name) for name in trained.classes]
-        return Health(version=__version__, backbone=trained.backbone.name, classes=classes)
+        backbone = trained.backbone.name
+        return Health(version=__version__, backbone=backbone, classes=classes, needs_key=keys is not None)
+
+    @app.get("/ready", responses={503: {"model": Problem, "description": "the model cannot predict now"}})
+    async def ready() -> Ready:
+        """Whether the model predicts. If its last pass failed, or none was made yet, one is made now."""
+        if not batcher.works:
+            size = trained.preprocessing.image_size
+            try:
+                await batcher(torch.zeros(3, size, size), attention=False)
+            except Exception:  # whatever it is: no prediction, not ready
+                raise HTTPException(503, "the model cannot predict now") from None
+        return Ready()
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def numbers() -> Response:
+        """Requests by path and status, their seconds, images predicted and in work, in Prometheus' text format."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
 
     return app
 

@@ -29,6 +29,7 @@ class Batcher:
         self.batch_size = batch_size
         self.window = window
         self.passes = 0
+        self.works = False  # whether the last pass succeeded; none has been made yet
         self._queue: asyncio.Queue[_Pending] = asyncio.Queue()
         self._model_thread = ThreadPoolExecutor(1, "model")  # one pass at a time: passes do not compete for the cores
         self._task: asyncio.Task[None] | None = None
@@ -63,10 +64,12 @@ class Batcher:
         try:
             outputs = await asyncio.get_running_loop().run_in_executor(self._model_thread, self._forward, batch)
         except Exception as error:  # these requests fail; the worker must survive for the next ones
+            self.works = False
             for pending in batch:
                 if not pending.output.done():
                     pending.output.set_exception(error)
             return
+        self.works = True
         for pending, output in zip(batch, outputs, strict=True):
             if not pending.output.done():
                 pending.output.set_result(output)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # the folder of the workers' numbers; prometheus_client reads it early
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -34,6 +36,8 @@ class ConnectionLimits:
     body_grace: float = 10.0  # seconds after which a body must have come at ``body_rate``
     body_rate: float = 20_000.0  # bytes a second
     answer_seconds: float = 120.0  # from the first byte of a request to the last of its answer
+    linger_seconds: float = 2.0  # for the rest of a body whose request is answered already
+    linger_bytes: int = 10_000_000
     stop_seconds: int = 10  # for open requests, when the server is stopped
 
     @property

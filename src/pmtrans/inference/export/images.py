@@ -16,6 +16,7 @@ from pmtrans.run.folder import RunFolder
 from pmtrans.texts import TextError, read_yaml
 
 COUNT = 16
+GENERATED = "generated patterns"
 
 
 def images_for_parity(run: Path, given: str | None) -> tuple[list[Image.Image], str]:
@@ -32,7 +33,7 @@ def images_for_parity(run: Path, given: str | None) -> tuple[list[Image.Image], 
             continue
         if found:
             return found, place
-    return generated_images(), "generated patterns (give real ones with --images)"
+    return generated_images(), GENERATED
 
 
 def _evenly_spaced(paths: Sequence[str]) -> list[Image.Image]:
