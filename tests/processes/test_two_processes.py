@@ -40,6 +40,7 @@ TWELVE = {"train.max_steps": 12, "train.epochs": 99, "train.evaluate_every": 6}
 COPIES_OF_WEIGHTS: dict[str, dict[str, Any]] = {"mic": {}, "ssrt": {"method.tolerance": 0.0}, "fixbi": {}, "cgdm": {}}
 CACHED = {"train.accumulate": 2, "train.accumulation": "cached"}
 FROZEN = {"train.freeze_blocks": 1}
+BOTTLENECK = {"backbone.bottleneck": 8, "data.holdout": 0}  # no validators: a cluster of such features may tip over
 MANIFOLD = {"method.mixing": "manifold_mixup"}
 RUNS: dict[str, dict[str, Any]] = {
     "class-token": {**FIFTY, **VIT},
@@ -67,6 +68,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "sharded and frozen": {**VIT, **SHARDED, **FROZEN, "train.layer_decay": 0.7},
     "sharded and all frozen": {**VIT, **SHARDED, **FROZEN, "train.freeze_blocks": 2},
     "sharded, frozen and recomputed": {**VIT, **SHARDED, **FROZEN, "train.checkpoint_activations": True},
+    "bottleneck": {**VIT, **BOTTLENECK, "train.start": "probe", "train.accumulate": 2},
+    "sharded and cached bottleneck": {**SWIN, **SHARDED, **CACHED, **BOTTLENECK, "train.ema": 0.6},
+    "adapters": {**VIT, **FROZEN, **CACHED, "train.lora": 3, "train.checkpoint_activations": True},
+    "sharded adapters": {**VIT, **SHARDED, "train.lora": 3, "train.ema": 0.6},
     "averaged": {**VIT, "train.ema": 0.6, "data.balance": "classes"},
     "sharded and averaged": {**VIT, **SHARDED, "train.ema": 0.6},
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
@@ -78,6 +83,8 @@ RUNS: dict[str, dict[str, Any]] = {
 ILL_CONDITIONED = {  # what is rounded is multiplied: by inverses of covariances, by gradients of entropies
     "method ckb": 1e-4,
     "method tvt": 1e-4,
+    "bottleneck": 1e-4,  # by deviations of a small batch
+    "sharded and cached bottleneck": 1e-4,
 }
 RESUMED = {**TWELVE, **VIT}
 STOP = 7

@@ -12,8 +12,11 @@ import torch
 from fed import parts_of
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.domains import read_data
 from pmtrans.evaluation import passes as domain_passes
+from pmtrans.progress import Reporter
 from pmtrans.training import passes as training_passes
+from pmtrans.training.build import build_model, build_untrained
 
 
 def indices(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
@@ -68,9 +71,9 @@ def test_an_evaluation_does_not_slow_the_rate_that_is_shown(configure: Callable[
     assert all(images / 1.0 < rate <= images / 0.05 for rate in rates[1:])
 
 
-def test_a_pass_is_made_once_until_the_model_moves(
-    configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images each pass saw, so far."""
     made: list[int] = []
 
     def counted(model: object, paths: list[str], *rest: object) -> domain_passes.Pass:
@@ -78,6 +81,10 @@ def test_a_pass_is_made_once_until_the_model_moves(
         return domain_passes.run_pass(model, paths, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(training_passes, "run_pass", counted)
+    return made
+
+
+def test_a_pass_is_made_once_until_the_model_moves(configure: Callable[..., Config], made: list[int]) -> None:
     passes, _ = parts_of(configure())
     first, context = passes.target(), passes.context()
     assert torch.equal(context.target_pass().logits_MK, first.logits_MK)
@@ -109,3 +116,36 @@ def test_a_moved_head_classifies_kept_features_as_a_new_pass_would(
     assert not torch.allclose(moved.logits_MK, before.logits_MK)
     assert torch.allclose(moved.logits_MK, new.logits_MK, atol=1e-5)
     assert torch.equal(after.logits_MK, moved.logits_MK if stays else before.logits_MK)
+
+
+def test_the_target_under_the_untrained_backbone_is_seen_once_and_disturbs_nothing(
+    configure: Callable[..., Config], made: list[int]
+) -> None:
+    config = configure()
+    passes, _ = parts_of(config)
+    assert passes.context().untrained_target is None  # nobody knows what the model was
+    first = passes.target().features_MF
+    with torch.no_grad():
+        next(passes.model.backbone.parameters()).add_(1)
+    data = read_data(config, Reporter(quiet=True))
+    passes.untrained = lambda: build_untrained(config, data)
+    passes.forget()
+    context, random = passes.context(), torch.get_rng_state()
+    assert context.untrained_target is not None
+    assert torch.equal(context.untrained_target(), first)
+    passes.forget()
+    assert torch.equal(context.untrained_target(), first)
+    assert made.count(10) == 2
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not torch.equal(passes.target().features_MF, first)
+
+
+def test_behind_a_bottleneck_the_untrained_features_are_those_of_the_backbone_alone(
+    configure: Callable[..., Config],
+) -> None:
+    plain, narrow = configure(), configure(backbone__bottleneck=6)
+    data = read_data(plain, Reporter(quiet=True))
+    images = torch.rand(2, 3, plain.data.image_size, plain.data.image_size)
+    found = [build_untrained(config, data).eval().features_and_logits(images)[0] for config in (plain, narrow)]
+    assert torch.equal(*found)
+    assert build_model(narrow, data).model.backbone.features == 6

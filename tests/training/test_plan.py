@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pmtrans.cli import main
-from pmtrans.cli.plan_table import amount, duration
+from pmtrans.cli.plan_table import amount, duration, show_plan
 from pmtrans.config import Config
 from pmtrans.machine import available_memory, forget_peak, peak_memory, used_memory
 from pmtrans.progress import Reporter
 from pmtrans.training.dry_run import rehearsal
 from pmtrans.training.dry_run.plan import make_plan
+from pmtrans.training.dry_run.proposals import combinations, line_at
 
 Configure = Callable[..., Config]
 CPU = torch.device("cpu")
@@ -52,6 +54,25 @@ def test_dry_run_says_what_it_takes_and_writes_nothing(
     assert "does not fit" not in said
     assert "\x1b" not in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "out.yaml"]
+
+
+@pytest.mark.parametrize("weights", ["timm", "hf-hub:timm/vit_tiny_patch16_224.augreg_in21k", "nowhere.safetensors"])
+def test_a_plan_needs_no_weights(
+    weights: str,
+    tmp_path: Path,
+    configure: Configure,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise AssertionError("a plan asked the network for something")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    code, said, error = dry_run(lambda **some: configure(**some, backbone__weights=weights), tmp_path / "out",
+                                monkeypatch, capsys)  # fmt: skip
+    assert code == 0, error
+    assert "the whole run" in said
+    assert ("nowhere.safetensors" in error) == (weights == "nowhere.safetensors")  # the run itself will need it
 
 
 def test_a_plan_that_does_not_fit_gives_advice_and_another_exit_code(
@@ -111,3 +132,53 @@ def test_amounts_and_durations_are_for_people() -> None:
     assert [duration(s) for s in (0.0123, 5.04, 119, 600, 9000, 400_000)] == [
         "12 ms", "5.0 s", "119.0 s", "10.0 min", "2.5 h", "4.6 days",
     ]  # fmt: skip
+
+
+def test_what_does_not_fit_is_proposed_with_settings_that_need_less(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rehearsal, "available_memory", lambda device: 1000)
+    options = {"depth": 2, "embed_dim": 24, "num_heads": 2}
+    got = make_plan(configure(backbone__options=options), QUIET, processes=4)
+    assert [proposal.settings for proposal in got.proposals] == [
+        ("train.checkpoint_activations=true",),
+        ("train.batch_size=1", "train.accumulate=4", "train.accumulation=cached"),
+        ("train.checkpoint_activations=true", "train.batch_size=1", "train.accumulate=4", "train.accumulation=cached"),
+        ("train.lora=8",),
+        ("train.freeze_blocks=1",),
+        ("train.lora=8", "train.checkpoint_activations=true"),
+        (
+            "train.freeze_blocks=1", "train.lora=8", "train.checkpoint_activations=true", "train.batch_size=1",
+            "train.accumulate=4", "train.accumulation=cached",
+        ),
+    ]  # fmt: skip
+    assert all(proposal.alone.seconds > 0 for proposal in got.proposals)
+    assert {got.fitting(proposal) for proposal in got.proposals} == {(False, False)}
+    show_plan(got)
+    said = capsys.readouterr().out
+    assert "each of 4" in said
+    assert " fits" not in said.replace("does not fit", "")
+    show_plan(replace(got, memory=replace(got.memory, available=10**12)))
+    assert capsys.readouterr().out.count(" fits") == 2 * len(got.proposals)
+
+
+def test_proposals_leave_out_what_the_run_has_and_what_excludes_it(configure: Configure) -> None:
+    has = configure(train__checkpoint_activations=True, train__lora=8)
+    assert {"lora", "checkpoint_activations"}.isdisjoint({key for one in combinations(has, 4, 2) for key in one})
+    compiled = combinations(configure(train__compile=True), 4, 2)
+    assert compiled == [{"lora": 8}, {"freeze_blocks": 1}, {"lora": 8, "freeze_blocks": 1}]
+    without_blocks = combinations(configure(), 4, 0)
+    assert not any("freeze_blocks" in one for one in without_blocks)
+
+
+@pytest.mark.parametrize(
+    ("measured", "pairs", "peak"),
+    [
+        ([(1, 99), (2, 100), (4, 140)], 16, 380),
+        ([(2, 100), (4, 140)], 1, 80),
+        ([(2, 100), (4, 90)], 16, 90),
+        ([(1, 7)], 1, 7),
+    ],
+)
+def test_a_whole_batch_is_on_the_line_of_the_last_two(measured: list[tuple[int, int]], pairs: int, peak: int) -> None:
+    assert line_at(measured, pairs) == peak

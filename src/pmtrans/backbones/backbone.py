@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pmtrans.backbones.bottleneck import Bottleneck
 from pmtrans.backbones.encoding import Encoding
 from pmtrans.backbones.recompute import encode_in_pieces
 from pmtrans.processes.rows import division, undivided
@@ -57,6 +58,7 @@ class Backbone(nn.Module, ABC):
         self.trunk: Any = model  # timm's models share an interface, not a type
         self.image_size = image_size
         self.features = int(model.num_features)
+        self.bottleneck: Bottleneck | None = None
         with torch.no_grad():  # the layout of the embedding, from one empty image
             embedded = self.stem(torch.zeros(1, 3, image_size, image_size))
         self._extras: tuple[Any, ...] = ()  # some stems also return their grid size: passed on to the trunk
@@ -70,6 +72,11 @@ class Backbone(nn.Module, ABC):
         else:
             self.grid = self._native_shape[:2] if self._channels_last else self._native_shape[1:]
         self.patches = self.grid[0] * self.grid[1]
+
+    def narrow(self, width: int) -> None:
+        """Features through a new bottleneck of this width from now on."""
+        self.bottleneck = Bottleneck(self.features, width)
+        self.features = width
 
     @classmethod
     @abstractmethod
@@ -115,6 +122,10 @@ class Backbone(nn.Module, ABC):
 
         If several processes share a batch, each encodes its own rows and all get the encoding of the whole batch.
         """
+        encoding = self._encode_all(tokens_BND, scored)
+        return encoding if self.bottleneck is None else self.bottleneck.narrow(encoding)
+
+    def _encode_all(self, tokens_BND: Tensor, scored: int) -> Encoding:
         shared = division()
         if shared is None:
             return encode_in_pieces(self._encode, tokens_BND, scored)
@@ -159,7 +170,7 @@ class Backbone(nn.Module, ABC):
         return found
 
     def timm_state_dict(self) -> dict[str, Tensor]:
-        """The weights under timm's names, without the classifier."""
+        """The weights under timm's names, without bottleneck and classifier, which timm does not know."""
         stem = {f"{self.stem_name}.{name}": value for name, value in self.stem.state_dict().items()}
         return {**stem, **self.trunk.state_dict()}
 

@@ -37,7 +37,8 @@ def layer_of(backbone: Backbone) -> dict[nn.Parameter, int]:
     stages, blocks = _stages(backbone), transformer_blocks(backbone)
     numbers = {block: number for number, block in enumerate(blocks, 1)}
     layers = dict.fromkeys(backbone.parameters(), 0)
-    for part in _after(backbone.trunk, stages):
+    bottleneck = [] if backbone.bottleneck is None else [backbone.bottleneck]
+    for part in (*_after(backbone.trunk, stages), *bottleneck):
         layers |= dict.fromkeys(part.parameters(), len(blocks) + 1)
     for stage in stages:
         own: Any = getattr(stage, "blocks", None)  # nn.Module knows no types of its attributes

@@ -39,7 +39,12 @@ class _RecordClassToken(AttentionMode):
 
 
 class ClassTokenBackbone(Backbone):
-    """Features are timm's pooled output; scores are the attention of the class token."""
+    """Features are timm's pooled output; scores are the attention of the class token.
+
+    ``class_token_alone``: of a distilled DeiT, whose output is the mean of two tokens, the class token.
+    """
+
+    class_token_alone = False
 
     @classmethod
     def accepts(cls, model: Any) -> bool:
@@ -61,7 +66,8 @@ class ClassTokenBackbone(Backbone):
         )
 
     def _features(self, tokens_BND: Tensor) -> Tensor:
-        features: Tensor = self.trunk.forward_head(self.final_tokens(tokens_BND), pre_logits=True)
+        final = self.final_tokens(tokens_BND)
+        features: Tensor = final[:, 0] if self.class_token_alone else self.trunk.forward_head(final, pre_logits=True)
         return features
 
     def attention_scores(self, encoding: Encoding, head: Head, labels_B: Tensor, last: bool = False) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from pmtrans.backbones import digits_vit  # noqa: F401  (registers the demo's tr
 from pmtrans.backbones.backbone import Backbone
 from pmtrans.backbones.class_token import ClassTokenBackbone
 from pmtrans.backbones.drop_path import draw_for_whole_batches
+from pmtrans.backbones.hub import asked_once
 from pmtrans.backbones.pooled import PooledBackbone
 from pmtrans.backbones.weights import load_weights
 from pmtrans.errors import ModelError, is_out_of_memory, nearest, one_line
+from pmtrans.machine import available_memory
 
 FAMILIES: tuple[type[Backbone], ...] = (  # the first that accepts a model takes it
     ClassTokenBackbone,
@@ -25,17 +28,25 @@ FAMILIES: tuple[type[Backbone], ...] = (  # the first that accepts a model takes
 _STEMS = ("patch_embed", "stem")
 # Options of timm that would load weights without our checks, or that other settings decide.
 _RESERVED = {"pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir", "num_classes"}
+MAX_DEPTH, MAX_WIDTH = 512, 16_384  # beyond every transformer of timm
 
 
 def create_backbone(
-    name: str, weights: str = "none", image_size: int = 224, options: dict[str, Any] | None = None
+    name: str,
+    weights: str = "none",
+    image_size: int = 224,
+    options: dict[str, Any] | None = None,
+    bottleneck: int = 0,
+    distillation_token: bool = True,
 ) -> Backbone:
     """Build a backbone. ``weights``: ``none``, ``timm`` (the name's tag), ``hf-hub:ORG/REPO`` or a file.
 
-    ``options`` are passed on to timm's model (``drop_path_rate``, ``depth``, ...).
+    ``options`` are passed on to timm's model (``drop_path_rate``, ``depth``, ...). ``bottleneck``: its width, 0: none.
+    ``distillation_token``: whether the features of a distilled DeiT are the mean of both tokens, as in timm.
     """
     if forbidden := sorted(_RESERVED & (options or {}).keys()):
         raise ModelError(f"backbone.options.{forbidden[0]} is reserved: weights come from backbone.weights.")
+    refuse_absurd(options or {})
     set_fused_attn(True)
     if weights.startswith("hf-hub:"):
         name, weights = weights, "timm"
@@ -63,7 +74,27 @@ def create_backbone(
             f"Backbone {one_line(name)!r} cannot be split into embed and encode at {image_size} px: "
             f"{one_line(error or type(error).__name__, 150)}"
         ) from None
+    if not distillation_token and isinstance(backbone, ClassTokenBackbone):
+        backbone.class_token_alone = getattr(model, "dist_token", None) is not None
+    if bottleneck:
+        backbone.narrow(bottleneck)
     return backbone.train()
+
+
+def refuse_absurd(options: dict[str, Any]) -> None:
+    """Sizes that no transformer has would be built for minutes, or until the memory is gone."""
+    for key, value in options.items():
+        largest = MAX_DEPTH if "depth" in key else MAX_WIDTH
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if len(numbers) > 64 or any(isinstance(one, int | float) and not abs(one) <= largest for one in numbers):
+            raise ModelError(f"backbone.options.{one_line(key, 60)} is impossible: at most 64 numbers up to {largest}.")
+    depth, width = options.get("depth", 1), options.get("embed_dim", 1)
+    if isinstance(depth, int) and isinstance(width, int):
+        needed, free = 4 * 12 * depth * width**2, available_memory(torch.device("cpu"))  # 12: attention and MLP
+        if needed > free:
+            raise ModelError(
+                f"backbone.options ask for weights of {needed / 1e9:.0f} GB, there is memory for {free / 1e9:.0f} GB."
+            )
 
 
 def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str, Any]) -> Any:
@@ -77,22 +108,23 @@ def _timm_model(name: str, pretrained: bool, image_size: int, options: dict[str,
         if tag and tag not in tags:
             raise ModelError(f"Model {architecture!r} has no pretrained tag {one_line(tag)!r}.{nearest(tag, tags)}")
     arguments: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained, **options}
+    downloads = pretrained or name.startswith("hf-hub:")
+    unreachable = None
     try:
-        try:
-            return timm.create_model(name, img_size=image_size, **arguments)
-        except TypeError as error:
-            if "img_size" not in str(error):
-                raise
-            return timm.create_model(name, **arguments)  # fully convolutional stems accept any size
+        with asked_once() if downloads else nullcontext() as unreachable:
+            try:
+                return timm.create_model(name, img_size=image_size, **arguments)
+            except TypeError as error:
+                if "img_size" not in str(error):
+                    raise
+                return timm.create_model(name, **arguments)  # fully convolutional stems accept any size
     except Exception as error:  # the hub, the file system and timm's asserts raise many types
         if is_out_of_memory(error):
             raise
         what = "Pretrained weights of" if pretrained else "Model"
-        hint = " Without a network, give a local file with --weights." if pretrained else ""
-        raise ModelError(
-            f"{what} {one_line(name)!r} at {image_size} px cannot be loaded: "
-            f"{one_line(str(error) or type(error).__name__, 200)}.{hint}"
-        ) from None
+        reason = unreachable or one_line(str(error) or type(error).__name__, 200).rstrip(".")
+        hint = " Give a local file instead: --weights FILE." if downloads else ""
+        raise ModelError(f"{what} {one_line(name)!r} at {image_size} px cannot be loaded: {reason}.{hint}") from None
 
 
 def _has_attention(model: nn.Module) -> bool:

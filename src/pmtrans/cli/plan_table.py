@@ -49,9 +49,25 @@ def show_plan(plan: Plan) -> None:
         table.add_row(Text(name), Text(one_line(value, 120)))
     console = Console(emoji=False)
     console.print(table)
+    if plan.proposals:
+        console.print(_proposals(plan))
     if not memory.fits:
         problem = f"It does not fit: {amount(memory.peak)} needed, {amount(memory.available)} available."
         console.print(f"{problem} Try {'; or '.join(plan.advice)}.", markup=False, highlight=False, soft_wrap=True)
+
+
+def _proposals(plan: Plan) -> Table:
+    """Settings with which less is needed; what fits into the available memory is marked."""
+    table = Table(title="What a step needs with other settings (estimated from smaller batches)")
+    table.add_column("settings")
+    table.add_column("1 process", justify="right")
+    table.add_column(f"each of {plan.processes}", justify="right")
+    for proposal in plan.proposals:
+        needs = [f"{amount(need.peak)}, {duration(need.seconds)}" for need in (proposal.alone, proposal.shared)]
+        fits = [" fits" if fit else "" for fit in plan.fitting(proposal)]
+        cells = [f"{need}{mark}" for need, mark in zip(needs, fits, strict=True)]
+        table.add_row(Text("\n".join(proposal.settings)), *map(Text, cells), end_section=True)
+    return table
 
 
 def amount(size: int) -> str:

@@ -1,13 +1,15 @@
-"""Passes over whole domains under the model as it is between two steps, each made when it is first asked for."""
+"""Passes over whole domains, each made when it is first asked for: under the model as it is between two steps, and over
+the target under the backbone before any training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from pmtrans.data.domain import Domain
 from pmtrans.evaluation.passes import Pass, run_pass
@@ -36,7 +38,9 @@ class Passes:
     workers: int
     accelerator: Accelerator
     processes: Processes
+    untrained: Callable[[], Model] | None = None  # the model before any training, where there is one
     _made: dict[str, Pass] = field(default_factory=dict, init=False)
+    _untrained_MF: Tensor | None = field(default=None, init=False)  # it does not move: kept to the end
 
     def forget(self) -> None:
         """The model has moved. One pass over a large domain is gigabytes, so none is kept once it is stale."""
@@ -56,7 +60,8 @@ class Passes:
 
     def context(self) -> Context:
         """What a method may ask for between steps."""
-        return Context(self.target, self.source, self.source_sample)
+        untrained = self.untrained_target if self.untrained is not None else None
+        return Context(self.target, self.source, self.source_sample, untrained)
 
     def target(self) -> TargetPass:
         """The whole target."""
@@ -76,6 +81,15 @@ class Passes:
         sample, labels = self.over("source_sample", self.task.source_sample.images), self.task.source_sample.labels
         return SourcePass(sample.features_MF, sample.logits_MK, torch.tensor(labels, device=sample.logits_MK.device))
 
+    def untrained_target(self) -> Tensor:
+        """Features_MF of the whole target under the backbone before any training."""
+        if self._untrained_MF is None:
+            assert self.untrained is not None
+            with torch.random.fork_rng(devices=[]):  # a first head is drawn, and thrown away
+                model = self.untrained()
+            self._untrained_MF = self._make(self.task.target, model.to(self.accelerator.device)).features_MF
+        return self._untrained_MF
+
     def evaluation(self, step: int) -> Evaluation:
         """All that judges may look at."""
         holdout = self.over("holdout", self.task.holdout.images) if len(self.task.holdout) else None
@@ -85,14 +99,14 @@ class Passes:
     def over(self, name: str, domain: Domain) -> Pass:
         """One made before, or a new one."""
         if name not in self._made:
-            self._made[name] = self._make(domain)
+            self._made[name] = self._make(domain, self.model)
         return self._made[name]
 
-    def _make(self, domain: Domain) -> Pass:
+    def _make(self, domain: Domain, model: Model) -> Pass:
         """Each process has a part of the images; all get the whole."""
         images = len(domain)
         own = run_pass(
-            self.model,
+            model,
             [domain.paths[place] for place in self.processes.part_of(images)],
             self.task.preprocessing,
             max(1, 2 * self.task.batch_size // self.processes.count),

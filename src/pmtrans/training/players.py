@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pmtrans.backbones.backbone import Backbone, backbones_in
 from pmtrans.backbones.blocks import layer_of, transformer_blocks
+from pmtrans.backbones.lora import adapters_in
 from pmtrans.config import TrainConfig
 from pmtrans.methods.method import Method, Player, check_players
 from pmtrans.mixing import LearnableBeta
@@ -29,7 +30,14 @@ def create_optimiser(method: Method, config: TrainConfig) -> torch.optim.AdamW:
     check_players(players, method)
     without_decay = {b.get_parameter(name) for b in backbones_in(method) for name in b.names_without_decay()}
     factors = layer_factors(method.model.backbone, config.layer_decay)
-    groups = [group for player in players for group in _groups(player, config, without_decay, factors)]
+    factors |= {p: factors.get(p, 1.0) * config.head_ratio for p in adapters_in(method)}  # new layers, as the head is
+    bottlenecks = [b.bottleneck for b in backbones_in(method) if b.bottleneck is not None]
+    new = {parameter for bottleneck in bottlenecks for parameter in bottleneck.parameters()}
+    groups = [
+        group
+        for player in players
+        for group in _groups(player, config, without_decay, factors | dict.fromkeys(new, player.bottleneck_ratio))
+    ]
     return torch.optim.AdamW(groups, betas=(0.9, 0.999), fused=True)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -42,6 +42,8 @@ class Step:
         for backbone in backbones if self.config.checkpoint_activations else ():
             checkpoint_blocks(block for block in transformer_blocks(backbone) if not is_frozen(block))
         self._sharded = is_sharded(self.method)
+        # DDP averages gradients with the last micro-batch only; FSDP with each, or it would have to keep them whole
+        self._unexchanged: Callable[[], AbstractContextManager[None]] = getattr(self.module, "no_sync", nullcontext)
         self._forward = compiled(self.module, self.accelerator.device) if self.config.compile else self.module
 
     def __call__(self, batches: list[Batch], moment: Moment) -> dict[str, Any]:
@@ -72,10 +74,11 @@ class Step:
     def _gradients(self, batches: list[Batch], pieces: int, moment: Moment) -> dict[str, Any]:
         """Gradients of the mean of the micro-batches' losses, and that mean's parts."""
         parts: dict[str, Any] = {}
-        for batch in batches:
-            with self.accelerator.autocast(), in_pieces(pieces):
-                outputs = self._forward(batch, moment)
-            self.accelerator.backward(outputs["loss"] / len(batches))
+        for number, batch in enumerate(batches, 1):
+            with nullcontext() if number == len(batches) else self._unexchanged():
+                with self.accelerator.autocast(), in_pieces(pieces):
+                    outputs = self._forward(batch, moment)
+                self.accelerator.backward(outputs["loss"] / len(batches))
             for name, value in outputs.items():
                 parts[name] = parts.get(name, 0.0) + value.detach() / len(batches)
         return parts

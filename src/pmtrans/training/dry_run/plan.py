@@ -9,12 +9,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import timm
 import torch
 
 from pmtrans.config import Config
 from pmtrans.data.domains import read_data
+from pmtrans.errors import one_line
 from pmtrans.machine import choose_device, used_memory
 from pmtrans.progress import Reporter
+from pmtrans.training.dry_run.proposals import Proposal, number_of_blocks, propose
 from pmtrans.training.dry_run.rehearsal import ROUNDS, Memory, Times, measure_memory, measure_times, rehearse
 from pmtrans.training.failures import advice, explained_memory
 from pmtrans.training.train import has_source_stage, source_only_switches
@@ -38,6 +41,13 @@ class Plan:
     times: Times | None
     baseline: Times | None
     advice: tuple[str, ...]
+    processes: int = 2
+    proposals: tuple[Proposal, ...] = ()  # where the batch does not fit
+
+    def fitting(self, proposal: Proposal) -> tuple[bool, bool]:
+        """Whether it fits in one process, and in each of several: with a GPU each, or with the machine's memory."""
+        each = self.memory.available if self.memory.program == 0 else self.memory.available // self.processes
+        return proposal.alone.peak <= self.memory.available, proposal.shared.peak <= each
 
     @property
     def run_seconds(self) -> float | None:
@@ -48,8 +58,12 @@ class Plan:
         return self.times.probe + sum(trainings)
 
 
-def make_plan(config: Config, reporter: Reporter) -> Plan:
-    """Read the data, build the model, take a few steps; nothing is written."""
+def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
+    """Read the data, build the model, take a few steps; nothing is written or downloaded.
+
+    ``processes``: how many the run is meant for; proposals are also for these, or for two.
+    """
+    config, processes = without_download(config, reporter), max(2, processes)
     data = read_data(config, reporter, decode=False)
     device = choose_device(config.train.device)
     program = used_memory(device)
@@ -60,7 +74,11 @@ def make_plan(config: Config, reporter: Reporter) -> Plan:
         times = measure_times(loop, batches, ROUNDS) if memory.fits else None
         steps, epoch, size = loop.steps, loop.epoch, loop.task.batch_size
         numbers = [p.numel() for p in loop.method.parameters()], [p.numel() for p in loop.trainable()]
-        baseline = None
+        baseline, proposals = None, tuple[Proposal, ...]()
+        if not memory.fits:
+            blocks = number_of_blocks(loop.method.model)
+            del loop, batches
+            proposals = propose(config, data, Path(scratch), size, blocks, processes)
         if times is not None and has_source_stage(config):
             del loop, batches  # its weights are not needed beside the baseline's
             plain = config.model_copy(update={"method": source_only_switches(config)})
@@ -71,7 +89,7 @@ def make_plan(config: Config, reporter: Reporter) -> Plan:
     every = config.train.evaluate_every or epoch
     return Plan(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        backbone=config.backbone.name,
+        backbone=config.backbone.name.removeprefix("hf-hub:"),
         parameters=sum(numbers[0]),
         trainable=sum(numbers[1]),
         batch_size=size,
@@ -84,4 +102,20 @@ def make_plan(config: Config, reporter: Reporter) -> Plan:
         times=times,
         baseline=baseline,
         advice=() if memory.fits else tuple(advice(config, fitting)),
+        processes=processes,
+        proposals=proposals,
     )
+
+
+def without_download(config: Config, reporter: Reporter) -> Config:
+    """The same model with random weights, unless they are in a file here: what a step costs does not depend on them."""
+    weights = config.backbone.weights
+    if Path(weights).is_file() or weights == "none":
+        return config
+    changes = {"weights": "none"}
+    if weights.startswith("hf-hub:"):  # it names the model too; timm's own repositories are named as its models are
+        name = weights.rpartition("/")[2]
+        changes["name"] = name if timm.is_model(name.partition(".")[0]) else weights
+    elif weights != "timm":
+        reporter.warn(f"weights file {one_line(weights)!r} does not exist: the plan can do without it, the run cannot")
+    return config.model_copy(update={"backbone": config.backbone.model_copy(update=changes)})

@@ -21,6 +21,7 @@ from pmtrans.data.domain import Domain
 from pmtrans.data.domains import Data
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.machine import available_memory, forget_peak, peak_memory
+from pmtrans.model import Model
 from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
 from pmtrans.signals import StopRequest
@@ -74,8 +75,8 @@ class MadeUpPasses(Passes):
     def forget(self) -> None:
         pass
 
-    def _make(self, domain: Domain) -> Pass:
-        shapes = (len(domain), self.model.backbone.features), (len(domain), self.model.classes)
+    def _make(self, domain: Domain, model: Model) -> Pass:
+        shapes = (len(domain), model.backbone.features), (len(domain), model.classes)
         features_MF, logits_MK = (torch.rand(shape, device=self.accelerator.device) for shape in shapes)
         return Pass(features_MF, logits_MK)
 
@@ -103,6 +104,10 @@ class Rehearsal(Loop):
         while micro := list(itertools.islice(loaded, times)):
             yield micro
 
+    def available(self) -> int:
+        """Bytes that this process has or could still get."""
+        return available_memory(self.accelerator.device)
+
     def trainable(self) -> list[torch.nn.Parameter]:
         return [p for p in self.method.parameters() if p.requires_grad]
 
@@ -110,7 +115,7 @@ class Rehearsal(Loop):
 def rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> Rehearsal:
     accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, _ = build(config, data, reporter)
-    passes = MadeUpPasses(method.evaluated, task, config.data.workers, accelerator, Processes())
+    passes = MadeUpPasses(method.evaluated, task, config.data.workers, accelerator, Processes(), lambda: method.model)
     return Rehearsal("plan", method, task, config, scratch, accelerator, passes, Reporter(quiet=True), StopRequest())
 
 
@@ -120,11 +125,11 @@ def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple
     whole, few = loop.task.batch_size, max(1, loop.task.batch_size // 8)
     available, ran_out = available_memory(device), False
     loop.passes.target()
-    loop.step_at(step, [_first(batch, few) for batch in batches])  # makes gradients and the optimiser's state
+    loop.step_at(step, [first_pairs(batch, few) for batch in batches])  # makes gradients and the optimiser's state
     peaks = []
     for pairs in (few, 2 * few) if whole > 2 * few else ():
         forget_peak(device)
-        loop.step_at(step, [_first(batch, pairs) for batch in batches])
+        loop.step_at(step, [first_pairs(batch, pairs) for batch in batches])
         peaks.append(peak_memory(device))
     per_pair = max(0.0, (peaks[1] - peaks[0]) / few) if peaks else 0.0
     peak = int(peaks[0] + (whole - few) * per_pair) if peaks else 0
@@ -157,7 +162,8 @@ def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple
     return memory, fitting
 
 
-def _first(batch: Batch, pairs: int) -> Batch:
+def first_pairs(batch: Batch, pairs: int) -> Batch:
+    """The same batch with fewer of them."""
     return Batch(*(getattr(batch, name)[:pairs] for name in batch.__dataclass_fields__))
 
 
