@@ -9,7 +9,9 @@ import pytest
 from pmtrans.bench.ablations import ABLATIONS, ablation_named
 from pmtrans.bench.entry import Entry, SharedSettings, parse_entries
 from pmtrans.bench.paper import table
+from pmtrans.bench.source_stages import source_key
 from pmtrans.errors import ConfigError
+from pmtrans.methods import METHODS
 
 RECIPE = "method: {name: pmtrans, preset: paper, temperature: 0.25, head: mlp}\ntrain: {epochs: 3}\n"
 
@@ -97,3 +99,12 @@ def test_variants_of_an_ablation_can_be_chosen() -> None:
         ablation_named("beta").choose("Beta(3,3)")
     with pytest.raises(ConfigError, match="Did you mean 'losses'"):
         ablation_named("loses")
+
+
+def test_all_methods_of_a_comparison_have_one_label_smoothing_and_one_source_stage() -> None:
+    shared = SharedSettings(None, (), {})
+    configs = [shared.configure(Entry(name)) for name in METHODS]
+    assert {config.method["label_smoothing"] for config in configs} == {0.1}
+    assert len({source_key(config) for config in configs}) == 1
+    given = SharedSettings(None, ("method.label_smoothing=0.2",), {})
+    assert {given.configure(Entry(name)).method["label_smoothing"] for name in ("mcc", "dann")} == {0.2}

@@ -10,6 +10,7 @@ import pytest
 
 from pmtrans.bench.grids import Cell, Grid, Result, results_csv, tables
 from pmtrans.bench.paper import table
+from pmtrans.bench.rendering import markdown
 
 SWIN = "swin_base_patch4_window7_224.ms_in22k"
 VIT = "vit_base_patch16_224.augreg_in21k"
@@ -212,3 +213,13 @@ def test_a_suite_that_the_paper_does_not_know_keeps_its_own_order() -> None:
 
 def test_no_results_give_no_tables() -> None:
     assert tables([]) == ()
+
+
+def test_a_table_says_what_a_method_that_is_not_reproduced_lacks() -> None:
+    (grid,) = tables([result("A2W", 0, 0.8), result("A2W", 0, 0.7, method="fixbi")])
+    assert len(grid.remarks) == 1
+    assert grid.remarks[0].startswith("fixbi is not reproduced: ")
+    assert "adversarially trained" in grid.remarks[0]
+    assert grid.remarks[0] in markdown([grid])
+    (grid,) = tables([result("A2W", 0, 0.8)])
+    assert grid.remarks == ()

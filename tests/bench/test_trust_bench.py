@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -10,18 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from trust import (
     Judged,
     Survey,
+    each_estimator,
     fit_all,
     is_swapped,
     judge_left_out,
+    label_table,
     measure,
     plain_interval,
     powered_interval,
+    read_run,
     true_answer,
 )
 from trust_adaptations import DRAWS, draw_target
@@ -29,6 +35,7 @@ from trust_fit import Case, fit_constants
 
 from pmtrans.selection.assessment import Estimate, Name
 from pmtrans.selection.comparison import SourceSignals
+from pmtrans.selection.evidence import Evidence, write_evidence
 from pmtrans.selection.signals import ModelSignals, PairSignals
 from pmtrans.selection.verdict import Answer, Verdict
 
@@ -144,10 +151,10 @@ def test_the_reliability_is_how_often_left_out_verdicts_were_right_by_how_often_
         assert fitted.reliability[name] == pytest.approx(min(1.0, (right + 1) / (stated + 1)))
 
 
-def test_a_full_training_counts_five_times_and_few_images_half() -> None:
+def test_a_full_training_counts_more_and_few_images_half() -> None:
     one = case("A", 0.5, 0.6, 0.7, 0.7)
     assert one.weight == pytest.approx(400 / 450)
-    assert replace(one, is_run=True).weight == pytest.approx(5 * 400 / 450)
+    assert replace(one, is_run=True).weight == pytest.approx(1.5 * 400 / 450)
     assert replace(one, pair=replace(PAIR, images=50)).weight == 0.5
 
 
@@ -183,3 +190,60 @@ def test_labels_alone_are_the_wilson_interval_and_predictions_make_it_narrower()
     low, high = powered_interval(one, drawn)
     assert low <= 0.75 <= high
     assert high - low < half
+
+
+def test_each_estimator_is_measured_as_it_is_and_with_a_line_from_the_other_tasks() -> None:
+    """Signals that say the truth have no error; half of the truth has one that a line of the others takes away."""
+    cases = []
+    for one in many_cases():
+        halved = [
+            replace(model, parts={**model.parts, "class_means": model.parts["class_means"] / 2})
+            for model in (one.source.probe, one.source.source_only)
+            if model is not None
+        ]
+        cases.append(replace(one, source=replace(one.source, probe=halved[0], source_only=halved[1])))
+    found = {name: (raw, lined) for name, raw, lined in each_estimator(cases)}
+    truth = [case.truth[name] for case in cases for name in ("probe", "source_only")]
+    assert found["clusters"][0] == pytest.approx(0.0, abs=1e-12)
+    assert found["class_means"][0] == pytest.approx(sum(truth) / len(truth) / 2)
+    assert found["class_means"][1] < 0.3 * found["class_means"][0]
+
+
+def test_the_table_of_labels_begins_without_any_and_its_intervals_shrink() -> None:
+    right = torch.arange(400) % 4 != 0
+    survey = Survey("A", right, torch.where(right, 0.8, 0.4).double())
+    one = replace(case("A", 0.5, 0.6, 0.75, 0.75), method="pseudo labels")
+    rows = list(label_table([survey], [judged(one, (0.6, 0.7, 0.8), "helped")]))
+    assert rows[0] == ["A", "0 (label-free)", "20.0", "yes", "", ""]
+    assert [row[1] for row in rows[1:]] == ["5", "10", "20", "30", "50"]
+    for column in (2, 4):
+        widths = [float(row[column]) for row in rows[1:]]
+        assert widths == sorted(widths, reverse=True)
+    assert all(float(row[5].split()[0]) > 80 for row in rows[1:])  # labels alone, 90 % asked
+
+
+def test_a_run_is_read_with_the_labels_of_its_target(tmp_path: Path) -> None:
+    run, target = tmp_path / "run", tmp_path / "webcam"
+    for name, count in (("cup", 3), ("pen", 2)):
+        (target / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (4, 4), (number, count, 9)).save(target / name / f"{name}{number}.png")
+    labels = torch.tensor([0, 0, 0, 1, 1])  # in the order of the file names
+    calls = {"probe": [1, 1, 1, 1, 0], "baseline": [0, 0, 1, 1, 0], ".": [0, 0, 0, 1, 0]}
+    for stage, called in calls.items():
+        (run / stage).mkdir(parents=True, exist_ok=True)
+        logits = torch.nn.functional.one_hot(torch.tensor(called), 2).float()
+        evidence = Evidence(torch.eye(2), torch.eye(2), torch.tensor([0, 1]), torch.randn(5, 2), logits)
+        write_evidence(run / stage / "evidence.safetensors", evidence)
+    assert read_run(run) is None  # no summary: not finished
+    (run / "summary.json").write_text("{}")
+    (run / "classes.json").write_text(json.dumps(["cup", "pen"]))
+    (run / "config.yaml").write_text(yaml.safe_dump({"data": {"source": "x/amazon", "target": str(target)}}))
+    (run / "metrics.jsonl").write_text('{"step": 5, "oracle_accuracy": 1.0}\n{"step": 9, "oracle_accuracy": 0.8}\n')
+    found = read_run(run)
+    assert found is not None
+    right = {stage: float((torch.tensor(called) == labels).double().mean()) for stage, called in calls.items()}
+    assert found.truth == {"probe": right["probe"], "source_only": right["baseline"], "adapted": right["."]}
+    assert (found.task, found.is_run, found.best, found.pair.images) == ("A2W", True, 1.0, 5)
+    (target / "pen" / "pen1.png").unlink()
+    assert read_run(run) is None  # the target has changed

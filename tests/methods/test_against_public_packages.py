@@ -23,11 +23,11 @@ from pmtrans.losses.domain_adversarial import domain_adversarial_loss
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.sliced_wasserstein import projected_distance, sliced_wasserstein
+from pmtrans.losses.symmetric_networks import domain_confusion, domain_loss, symmetric_entropy
 from pmtrans.methods import Sizes
 from pmtrans.methods.dann import DANN, DANNOptions
 from pmtrans.methods.mcd import MCD, MCDOptions
 from pmtrans.methods.method import Method, Moment
-from pmtrans.methods.symnets import domain_confusion, domain_loss, symmetric_entropy
 from pmtrans.model import Model
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.validators.dev import controlled_risk

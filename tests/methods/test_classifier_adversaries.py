@@ -15,13 +15,15 @@ from scipy.special import entr, log_softmax, softmax
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
+from pmtrans.losses.class_balance import class_balance_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
+from pmtrans.losses.symmetric_networks import domain_loss
 from pmtrans.methods import METHODS, Sizes
-from pmtrans.methods.mcd import MCD, MCDOptions, class_balance_loss
+from pmtrans.methods.mcd import MCD, MCDOptions
 from pmtrans.methods.mdd import MDD, MDDOptions
 from pmtrans.methods.method import Method, Moment
 from pmtrans.methods.scda import SCDA, SCDAOptions, same_class_pairs
-from pmtrans.methods.symnets import SymNets, SymNetsOptions, domain_loss
+from pmtrans.methods.symnets import SymNets, SymNetsOptions
 from pmtrans.model import Model
 from pmtrans.training.players import create_optimiser, freeze_others
 

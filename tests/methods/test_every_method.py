@@ -111,11 +111,11 @@ def step_all_phases(method: Method, batch: Batch, moment: Moment) -> dict[str, d
 
 
 @every_method
-@pytest.mark.parametrize(("family", "head"), [("vit", "linear"), ("swin", "mlp")])
+@pytest.mark.parametrize(("family", "head", "bottleneck"), [("vit", "linear", 0), ("swin", "mlp", 8)])
 def test_a_step_gives_finite_losses_and_reaches_every_player(
-    name: str, family: str, head: str, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+    name: str, family: str, head: str, bottleneck: int, tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
-    model = tiny(family, head=head)
+    model = tiny(family, head=head, bottleneck=bottleneck)
     options = METHODS[name].options.model_validate({"head": head})
     if (name, family) in REFUSED:
         with pytest.raises(ModelError):
@@ -134,6 +134,8 @@ def test_a_step_gives_finite_losses_and_reaches_every_player(
         assert all(value.isfinite().all() for value in values.values()), phase
         assert not any(value.requires_grad for key, value in values.items() if key != "loss"), phase
     assert all(p.grad is None or p.grad.isfinite().all() for p in method.parameters())
+    if model.backbone.bottleneck is not None:
+        assert all(p.grad is not None and p.grad.any() for p in model.backbone.bottleneck.linear.parameters())
     for player in players:
         reached = any(p.grad is not None and p.grad.any() for _, p in player.parameters)
         assert reached or (name, player.name) in AT_REST, player.name

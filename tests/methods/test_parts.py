@@ -8,9 +8,9 @@ import torch
 from scipy.special import entr, expit, softmax
 
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
+from pmtrans.losses.entropy import entropy, entropy_of_mean, entropy_weights, mutual_information
 from pmtrans.methods.method import Moment
 from pmtrans.methods.parts.adversary import Discriminator, reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.entropy import entropy, entropy_of_mean, entropy_weights, mutual_information
 
 
 def test_reversal_is_the_identity_and_its_gradient_is_the_negated_finite_difference() -> None:

@@ -43,7 +43,7 @@ def two_networks(tiny: Callable[..., Model]) -> Any:
 def test_fixbi_in_plain_loops(tiny: Callable[..., Model], batch_for: Callable[..., Batch]) -> None:
     method = two_networks(tiny)
     batch = batch_for(method.model, pairs=6)
-    outputs = method(batch, MATCHING)
+    outputs, before = method(batch, MATCHING), method(batch, ALONE)
     x_s, x_t = batch.source_images, batch.target_images
     p: dict[str, list[list[float]]] = {}
     expected = {"fixed_ratio_mixup": 0.0, "self_penalisation": 0.0, "bidirectional_matching": 0.0, "consistency": 0.0}
@@ -77,9 +77,13 @@ def test_fixbi_in_plain_loops(tiny: Callable[..., Model], batch_for: Callable[..
     with torch.no_grad():
         middle = [network((x_s + x_t) / 2).softmax(1) for network in (method.model, method.source_model)]
     expected["consistency"] = float((middle[0] - middle[1]).pow(2).sum()) / 6
+    penalty = expected.pop("self_penalisation")
     for name, value in expected.items():
         assert float(outputs[name]) == pytest.approx(value, rel=1e-3), name
     assert float(outputs["loss"].detach()) == pytest.approx(sum(expected.values()), rel=1e-3)
+    assert float(before["self_penalisation"]) == pytest.approx(penalty, rel=1e-3)
+    alone = expected["fixed_ratio_mixup"] + penalty
+    assert float(before["loss"].detach()) == pytest.approx(alone, rel=1e-3)
 
 
 def test_fixbi_begins_as_two_copies_that_learn_alone_then_teach_each_other(
@@ -92,10 +96,15 @@ def test_fixbi_begins_as_two_copies_that_learn_alone_then_teach_each_other(
     for moment in (FIRST, ALONE):
         assert set(method(batch, moment)) == {"loss", "fixed_ratio_mixup", "self_penalisation"}
     matching = method(batch, MATCHING)
-    assert {"bidirectional_matching", "consistency"} < set(matching)
+    assert set(matching) == {"loss", "fixed_ratio_mixup", "bidirectional_matching", "consistency"}
     matching["loss"].backward()
     networks = (*method.model.parameters(), *method.source_model.parameters())
     assert all(p.grad is not None and p.grad.isfinite().all() for p in networks)
+
+
+def test_all_parts_of_fixbi_learn_at_one_rate(tiny: Callable[..., Model]) -> None:
+    optimiser = create_optimiser(create("fixbi", tiny()), TrainConfig(learning_rate=1e-3, head_ratio=10.0))
+    assert {group["lr"] for group in optimiser.param_groups} == {1e-3}
 
 
 def test_shot_looks_at_no_source_image_and_gives_its_classifier_no_gradient(

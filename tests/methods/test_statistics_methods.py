@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.prototype_transport import prototype_transport_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.methods import METHODS, Method, Sizes
+from pmtrans.methods.ila import ILAOptions
 from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
 from pmtrans.model import Model
 from pmtrans.training.players import create_optimiser
@@ -192,7 +194,7 @@ def test_tsa_augments_with_what_it_remembers_of_the_target(
 
 
 def test_ila_keeps_source_classes_together_and_asks_for_labels_once(tiny: Callable[..., Model]) -> None:
-    method = create("ila", tiny(), images_per_class=2)
+    method = METHODS["ila"].create(tiny(), ILAOptions(images_per_class=2), replace(SIZES, batch=4))
     labels_N = torch.arange(12) % 3
     asked: list[str] = []
 
@@ -209,6 +211,23 @@ def test_ila_keeps_source_classes_together_and_asks_for_labels_once(tiny: Callab
     for pairs in epochs:
         assert all(len(set(labels_N[run[:, 0]].tolist())) == 1 for run in pairs.split(2))
         assert sorted(set(pairs[:, 1].tolist())) == list(range(9))
+
+
+@pytest.mark.parametrize("batch", [6, 7, 8, 11])
+def test_a_batch_of_ila_holds_every_class_at_least_twice_where_it_can(batch: int, tiny: Callable[..., Model]) -> None:
+    labels_N = torch.tensor([0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 2])  # an even draw would miss the rare one
+    method = METHODS["ila"].create(tiny(), ILAOptions(), replace(SIZES, batch=batch, target_images=40))
+    source = SourcePass(torch.zeros(12, 32), torch.zeros(12, 3), labels_N)
+    pairs = method.choose_pairs(Moment(0, 100, 10), Context(lambda: target_of(40), lambda: source))
+    whole = [part for part in pairs[:, 0].split(batch) if len(part) == batch]
+    assert len(whole) == 40 // batch
+    for part in whole:
+        counts = [sum(int(labels_N[place]) == label for place in part) for label in range(3)]
+        assert min(counts) >= 2, counts
+
+
+def target_of(images: int) -> TargetPass:
+    return TargetPass(torch.zeros(images, 32), torch.zeros(images, 3))
 
 
 @pytest.mark.parametrize("adversary", ["dann", "cdan"])
@@ -228,7 +247,8 @@ def test_ila_has_the_adversary_of_dann_or_cdan_and_the_contrast(
     domain = -(p_s.log().mean() + (1 - p_t).log().mean()) / 2
     assert float(outputs["domain"]) == pytest.approx(float(domain), rel=1e-4)
     labels = batch.source_labels.tolist()
-    contrastive = multi_sample_contrastive(f_s, f_t, labels, neighbours=2, kept=0.8)
+    unit_s, unit_t = (torch.stack([row / row.square().sum().sqrt() for row in rows]) for rows in (f_s, f_t))
+    contrastive = multi_sample_contrastive(unit_s, unit_t, labels, neighbours=2, kept=0.8)
     assert contrastive > 0.1  # some source has a target of its class and one of another
     assert float(outputs["contrastive"]) == pytest.approx(contrastive, rel=1e-4)
     expected = float(cross_entropy(z_s, labels, 0.1)) + 0.4 * float(domain) + 2 * contrastive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -13,8 +14,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from by_hand import cross_entropy
 from gradients import gradient
 from pmtrans.data.batch import Batch
+from pmtrans.losses.gradient_discrepancy import gradient_discrepancy
+from pmtrans.losses.weighted_cross_entropy import weighted_cross_entropy
 from pmtrans.methods import Sizes
-from pmtrans.methods.cgdm import CGDM, CGDMOptions, gradient_discrepancy, weighted_cross_entropy
+from pmtrans.methods.cgdm import CGDM, CGDMOptions
 from pmtrans.methods.dwl import DWL, DWLOptions, discriminability, distance_of_means
 from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
 from pmtrans.model import Model
@@ -87,12 +90,14 @@ def test_certain_images_weigh_more_in_the_cross_entropy_on_pseudo_labels() -> No
     assert float(weighted_cross_entropy(logits, labels)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_cgdm_labels_the_target_from_both_classifiers_at_each_epoch(
+def test_both_classifiers_of_cgdm_label_the_target_and_predict(
     tiny: Callable[..., Model], batch_for: Callable[..., Batch]
 ) -> None:
     model = tiny()
-    method = CGDM(model, CGDMOptions(), SIZES).train()
+    alone = copy.deepcopy(model.head)
+    method = CGDM(model, CGDMOptions(), SIZES).eval()  # dropout would blur the labels
     features = torch.randn(9, model.backbone.features, generator=torch.Generator().manual_seed(0))
+    second = {name.removeprefix("model.head.second."): p for name, p in method.named_parameters() if ".second." in name}
     calls: list[int] = []
 
     def target_pass() -> TargetPass:
@@ -103,9 +108,10 @@ def test_cgdm_labels_the_target_from_both_classifiers_at_each_epoch(
     for step in (0, 5, 10, 15):
         method.before_step(at(step), Context(target_pass))
     assert len(calls) == 2  # at 0 and at 10, where the next epoch begins
-    method.eval()  # dropout would blur the labels
     with torch.no_grad():
-        both = model.head(features) + method.second_classifier(features)
+        hidden = (features @ second["0.weight"].T + second["0.bias"]).clamp_min(0)
+        both = alone(features) + hidden @ second["3.weight"].T + second["3.bias"]
+        assert torch.allclose(model.head(features), both, atol=1e-6)
     assert torch.equal(method.pseudo_labels_M, kmeans_pseudo_labels(features, logits_MK=both))
     assert "gradient_discrepancy" in method(batch_for(model), at(30, "features_1"))
 

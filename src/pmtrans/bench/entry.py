@@ -16,6 +16,7 @@ from pmtrans.errors import ConfigError, one_line
 from pmtrans.settings import load_config
 
 SHARED = ("head", "label_smoothing")  # switches of a recipe's method that other methods inherit
+LABEL_SMOOTHING = 0.1
 _PER_RUN = {
     "method.name": "--methods", "seed": "--seeds", "data.source": "--data and --tasks",
     "data.target": "--data and --tasks", "data.root": "--data", "data.classes": "--data",
@@ -64,24 +65,30 @@ def _parts(text: str, separator: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SharedSettings:
-    """The settings that all runs of a suite share: recipe, flags (dotted keys), overrides ``section.key=value``."""
+    """The settings that all runs of a suite share: recipe, flags (dotted keys), overrides ``section.key=value``.
+
+    ``tuned``: further switches of single entries, by their names; a table names such an entry as without them.
+    """
 
     recipe: Path | None = None
     overrides: tuple[str, ...] = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
+    per_run: Mapping[str, str] = field(default_factory=lambda: _PER_RUN)  # keys of one run, and the flags for them
+    tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for override in self.overrides:
             key = override.partition("=")[0].strip()
-            if key in _PER_RUN:
-                raise ConfigError(f"Key {key!r} differs between the runs of a suite: use {_PER_RUN[key]}.")
+            if key in self.per_run:
+                raise ConfigError(f"Key {key!r} differs between the runs of a suite: use {self.per_run[key]}.")
 
     def configure(self, entry: Entry, run_settings: Mapping[str, Any] | None = None) -> Config:
         """The configuration of an entry; ``run_settings`` are those of one run (seed, domains).
 
         A recipe's method section applies to its own method and preset: another preset starts from its own values,
         another method inherits ``SHARED`` only. ``method.key=value`` applies to the methods that have the key.
-        A method with presets that nobody chose has the paper's: tables compare with the paper's numbers.
+        A method with presets that nobody chose has the paper's: tables compare with the paper's numbers. Without
+        another one given, all methods have one label smoothing, and so one source stage.
         """
         section = self._section()
         preset = section.get("preset", "paper")
@@ -90,11 +97,12 @@ class SharedSettings:
             preset = "paper"
         elif entry.preset not in (None, preset):
             section = {}
-        section |= {"name": entry.method}
+        section = {"label_smoothing": LABEL_SMOOTHING, **section, "name": entry.method}
         if entry.preset or _has_option(entry.method, "method.preset"):
             section["preset"] = entry.preset or preset
         overrides = [o for o in self.overrides if not o.startswith("method.") or _has_option(entry.method, o)]
-        switches = [text if "." in text.partition("=")[0] else f"method.{text}" for text in entry.switches]
+        given = (*self.tuned.get(entry.name, ()), *entry.switches)
+        switches = [text if "." in text.partition("=")[0] else f"method.{text}" for text in given]
         return load_config(
             self.recipe, [*overrides, *switches], {**self.flags, "method": section, **(run_settings or {})}
         )

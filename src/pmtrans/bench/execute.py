@@ -35,7 +35,8 @@ def execute(job: Job, reporter: Reporter) -> Outcome:
     try:
         _await_lock(job.folder)
         (job.folder / FAILURE).unlink(missing_ok=True)
-        summary = train(job.config, job.folder, reporter, start_from=find_source_run(job.config, job.folder))
+        start_from = job.start_from or find_source_run(job.config, job.folder)
+        summary = train(job.config, job.folder, reporter, start_from=start_from)
         write_json(job.folder / RESULT, asdict(_result(job, summary)))
         return Outcome("done")
     except (UserError, TrainingError) as error:

@@ -23,6 +23,7 @@ from pmtrans.bench.results import (
     results_csv,
     runs_measure,
 )
+from pmtrans.methods import METHODS
 
 __all__ = ["Cell", "Grid", "Line", "Result", "results_csv", "tables"]
 
@@ -40,13 +41,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table ready to be written; ``notes`` explain the marked cells."""
+    """A table ready to be written; ``notes`` explain the marked cells, ``remarks`` are of whole lines."""
 
     title: str
     stub: Labels
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def tables(results: Sequence[Result], paper: str | None = None) -> tuple[Grid, ...]:
@@ -115,9 +117,16 @@ def _methods(
     errata: Mapping[Labels, str],
 ) -> Grid:
     """A line for each measure with at least one value, a column for each set of tasks."""
-    lines = [Line(labels, tuple(map(measure, columns.values()))) for labels, measure in measures.items()]
+    lines = _non_empty([Line(labels, tuple(map(measure, columns.values()))) for labels, measure in measures.items()])
     notes = dict.fromkeys(errata[line.labels] for line in lines if _marked(line))
-    return Grid(title, ("Method", "Backbone", "Measure"), tuple(columns), _non_empty(lines), tuple(notes))
+    methods = [line.labels[0].partition(":")[0] for line in lines]
+    return Grid(title, ("Method", "Backbone", "Measure"), tuple(columns), lines, tuple(notes), not_reproduced(methods))
+
+
+def not_reproduced(methods: Sequence[str]) -> tuple[str, ...]:
+    """What a reader must know of methods that are not what their authors published."""
+    missing = {name: METHODS[name].method.not_reproduced for name in methods if name in METHODS}
+    return tuple(f"{name} is not reproduced: {what}." for name, what in missing.items() if what)
 
 
 def _matrix(suite: str, tasks: Sequence[str], labels: Labels, measure: Measure, errata: Mapping[Labels, str]) -> Grid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Job:
     folder: Path
     evaluation: str | None = None  # the data to measure accuracy on, if not the target itself
     after: Path | None = None
+    start_from: Path | None = None  # the run whose source stage is taken whatever the settings of this one are
 
     @property
     def title(self) -> str:
@@ -107,6 +108,16 @@ def plan_suite(
     problems = _problems(find_benchmark(benchmark_name, data), domains)
     wanted = ablation.name if ablation else None
     return Suite(title, out, order, methods, tuple(jobs), variants, common, wanted, benchmark.class_names, problems)
+
+
+def from_one_source_stage(suite: Suite) -> Suite:
+    """All runs of a task and seed start from its source-only run, whatever their own learning rates are."""
+    stages = {(job.task, job.seed): job.folder for job in suite.jobs if job.method == "source_only"}
+    jobs = []
+    for job in suite.jobs:
+        stage = stages[job.task, job.seed]
+        jobs.append(job if job.folder == stage else replace(job, after=stage, start_from=stage))
+    return replace(suite, jobs=tuple(jobs))
 
 
 def first_with_stage(first: dict[str, Path], config: Config, folder: Path) -> Path | None:

@@ -48,6 +48,7 @@ def _markdown_table(grid: Grid) -> str:
         for row in grid.lines
     ]
     notes = [f"\\* {escape_markdown(note)}\n" for note in grid.notes]
+    notes += [f"{escape_markdown(remark)}\n" for remark in grid.remarks]
     rows = markdown_rows(head, body, len(grid.stub))
     return "\n".join([f"### {escape_markdown(grid.title)}\n", *rows, "", *notes])
 
@@ -82,6 +83,7 @@ def _latex_table(grid: Grid) -> str:
         numbers = (_number(cell, r"{} $\pm$ {}", "$^{*}$") for cell in row.cells)
         body.append(" & ".join([*map(_escape_latex, row.labels), *numbers]) + r" \\")
     notes = [rf"\par\footnotesize $^{{*}}$ {_escape_latex(note)}" for note in grid.notes]
+    notes += [rf"\par\footnotesize {_escape_latex(remark)}" for remark in grid.remarks]
     return "\n".join(
         [
             r"\begin{table}",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pmtrans.bench.execute import FAILURE, read_result
+from pmtrans.bench.grids import not_reproduced
 from pmtrans.bench.jobs import Job, Suite
 from pmtrans.bench.results import Result, records_csv
 from pmtrans.bench.source_stages import source_key
@@ -91,6 +92,7 @@ def _remarks(jobs: Sequence[Job], runs: Sequence[StudyRun]) -> tuple[str, ...]:
         if (job.folder / FAILURE).is_file():
             reason = (job.folder / FAILURE).read_text(encoding="utf-8", errors="replace").strip()
             remarks.append(f"failed: {job.title}: {reason}")
+    remarks += not_reproduced([job.config.method["name"] for job in jobs])
     first = [job for job in jobs if (job.task, job.seed) == (jobs[0].task, jobs[0].seed)]
     stages: dict[str | None, list[str]] = {}
     for place, job in enumerate(first):

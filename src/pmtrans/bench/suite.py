@@ -58,6 +58,7 @@ class _SuiteRun:
                 self.display.started(job)
                 self.running[self.engine.submit(job)] = job
             done, _ = wait(self.running, timeout=0.5, return_when=FIRST_COMPLETED)
+            self.display.tick()
             for future in done:
                 self._ended(self.running.pop(future), future)
             if self.stop.signal is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pmtrans.cli.completion import complete_methods, complete_recipe, complete_suite
 from pmtrans.cli.engine_flags import Cpus, EngineName, Gpus, Parallel, Quiet, RayAddress
 from pmtrans.cli.verbs import Verbs
 
@@ -35,6 +36,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="SUITE [section.key=value]...",
+            autocompletion=complete_suite,
             help="`office-31`, `office-home`, `visda-2017` or `domainnet`; then any settings.",
             show_default=False,
         ),
@@ -48,6 +50,7 @@ def run(
         typer.Option(
             help="Comma-separated, with presets and options: `pmtrans:reference`, `pmtrans:beta=fixed(1,1)`. "
             "With `--ablation`: which of its variants. [default: source_only,pmtrans]",
+            autocompletion=complete_methods,
             show_default=False,
         ),
     ] = None,
@@ -59,12 +62,31 @@ def run(
     ] = None,
     recipe: Annotated[
         Path | None,
-        typer.Option(help="A YAML file of settings, or a packaged recipe: `office-31/deit`.", show_default=False),
+        typer.Option(
+            help="A YAML file of settings, or a packaged recipe: `office-31/deit`.",
+            autocompletion=complete_recipe,
+            show_default=False,
+        ),
     ] = None,
     ablation: Annotated[
         str | None,
         typer.Option(
             help="losses, beta, mixing, attention, class-information, batch-size, alpha or pseudo-labels.",
+            show_default=False,
+        ),
+    ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Try learning rate x strength for each method on one task (--tasks; A2D of Office-31, else the first) "
+            "and write the settings chosen without target labels to OUT/tuned.yaml.",
+        ),
+    ] = False,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(
+            help="The tuned.yaml of a tuning: methods have its settings, and all start from one source stage.",
             show_default=False,
         ),
     ] = None,
@@ -91,8 +113,10 @@ def run(
     from pmtrans.bench.display import Display
     from pmtrans.bench.engines import create_engine
     from pmtrans.bench.entry import SharedSettings, parse_entries
-    from pmtrans.bench.jobs import open_suite, parse_seeds, plan_suite
-    from pmtrans.bench.suite import run_suite
+    from pmtrans.bench.jobs import from_one_source_stage, open_suite, parse_seeds, plan_suite
+    from pmtrans.bench.suite import Write, run_suite
+    from pmtrans.bench.suite_files import write_records
+    from pmtrans.bench.tuning import TuningFiles, plan_tuning, read_tuned, tuned_entries
     from pmtrans.cli.running import interruptible
     from pmtrans.config import settings_from_flags
     from pmtrans.errors import ConfigError
@@ -106,24 +130,29 @@ def run(
         raise ConfigError(f"--protocol {protocol!r} is neither whole nor split.")
     if weights is not None and Path(weights).is_file():
         weights = str(Path(weights).resolve())  # the workers of a cluster have another working folder
-    settings = SharedSettings(recipe, tuple(overrides), settings_from_flags(backbone=backbone, weights=weights))
-    entries = study.choose(methods) if study else parse_entries(methods or "source_only,pmtrans")
-    planned = plan_suite(
-        name or study.suite,  # type: ignore[union-attr]
-        data,
-        out,
-        entries,
-        parse_seeds(seeds),
-        settings,
-        [task for task in tasks.split(",") if task] if tasks else None,
-        study,
-        protocol,  # type: ignore[arg-type]
-    )
+    if (tune or tuned is not None) and (study is not None or protocol != "whole" or (tune and tuned is not None)):
+        raise ConfigError("--tune and --tuned stand alone: without each other, --ablation and --protocol.")
+    frozen = read_tuned(tuned) if tuned is not None else {}
+    flags = settings_from_flags(backbone=backbone, weights=weights)
+    settings = SharedSettings(recipe, tuple(overrides), flags, tuned=frozen)
+    wanted = [task for task in tasks.split(",") if task] if tasks else None
+    write: Write = write_records
+    if tune:
+        tuning = plan_tuning(str(name), data, out, methods, parse_seeds(seeds), settings, wanted)
+        planned, write = tuning.suite, TuningFiles(tuning)
+    else:
+        entries = study.choose(methods) if study else parse_entries(methods or "source_only,pmtrans")
+        entries = tuned_entries(methods, frozen) if frozen else entries
+        suite_name: str = name or study.suite  # type: ignore[union-attr]
+        planned = plan_suite(
+            suite_name, data, out, entries, parse_seeds(seeds), settings, wanted, study, protocol  # type: ignore[arg-type]
+        )  # fmt: skip
+        planned = from_one_source_stage(planned) if frozen else planned
     open_suite(planned)
     display = Display(quiet)
     runner = create_engine(engine, display, parallel, ray_address, cpus, gpus)
     with interruptible(out):
-        failed = run_suite(planned, runner, display)
+        failed = run_suite(planned, runner, display, write)
     typer.echo((planned.out / "table.md").read_text(encoding="utf-8"), nl=False)
     if figures:
         from pmtrans.bench.paper_figures import draw_figures

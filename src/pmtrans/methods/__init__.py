@@ -38,13 +38,18 @@ from pmtrans.model import Model
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A method, its switches, and, where it is a game, who measures how far its players are from rest."""
+    """A method, its switches, and, where it is a game, who measures how far its players are from rest.
+
+    ``strength``: the switch that says how much the method's own loss counts, which `pmtrans bench --tune` tries; None:
+    it has none.
+    """
 
     method: Any  # called as method(model, options, sizes)
     options: type[Options]
     observe: Any = (
         None  # called as observe(method, task, seed, learning_rate); gives an observer of evaluations or None
     )
+    strength: str | None = "weight"
 
     def create(self, model: Model, options: Options, sizes: Sizes) -> Method:
         created: Method = self.method(model, options, sizes)
@@ -52,22 +57,22 @@ class MethodEntry:
 
 
 METHODS: dict[str, MethodEntry] = {
-    "pmtrans": MethodEntry(PMTrans, PMTransOptions, observe_game),
-    "source_only": MethodEntry(SourceOnly, SourceOnlyOptions),
+    "pmtrans": MethodEntry(PMTrans, PMTransOptions, observe_game, strength="alpha_value"),
+    "source_only": MethodEntry(SourceOnly, SourceOnlyOptions, strength=None),
     # transformers
-    "ssrt": MethodEntry(SSRT, SSRTOptions),
-    "cdtrans": MethodEntry(CDTrans, CDTransOptions),
-    "tvt": MethodEntry(TVT, TVTOptions),
+    "ssrt": MethodEntry(SSRT, SSRTOptions, strength="refinement"),
+    "cdtrans": MethodEntry(CDTrans, CDTransOptions, strength="distillation"),
+    "tvt": MethodEntry(TVT, TVTOptions, strength="global_adversary"),
     # additions that also stand alone
     "mcc": MethodEntry(MCC, MCCOptions),
     "mic": MethodEntry(MIC, MICOptions),
     # adversaries and discrepancies
-    "dann": MethodEntry(DANN, DANNOptions),
-    "cdan": MethodEntry(CDAN, CDANOptions),
+    "dann": MethodEntry(DANN, DANNOptions, strength="reversal"),
+    "cdan": MethodEntry(CDAN, CDANOptions, strength="reversal"),
     "mcd": MethodEntry(MCD, MCDOptions),
     "swd": MethodEntry(SWD, SWDOptions),
-    "mdd": MethodEntry(MDD, MDDOptions),
-    "symnets": MethodEntry(SymNets, SymNetsOptions),
+    "mdd": MethodEntry(MDD, MDDOptions, strength="reversal"),
+    "symnets": MethodEntry(SymNets, SymNetsOptions, strength=None),
     "dwl": MethodEntry(DWL, DWLOptions),
     "cgdm": MethodEntry(CGDM, CGDMOptions),
     "scda": MethodEntry(SCDA, SCDAOptions),
@@ -76,11 +81,11 @@ METHODS: dict[str, MethodEntry] = {
     "can": MethodEntry(CAN, CANOptions),
     "pct": MethodEntry(PCT, PCTOptions),
     "ckb": MethodEntry(CKB, CKBOptions),
-    "tsa": MethodEntry(TSA, TSAOptions),
-    "ila": MethodEntry(ILA, ILAOptions),
+    "tsa": MethodEntry(TSA, TSAOptions, strength="strength"),
+    "ila": MethodEntry(ILA, ILAOptions, strength="contrastive_weight"),
     # self-training
-    "fixbi": MethodEntry(FixBi, FixBiOptions),
-    "source_free": MethodEntry(SourceFree, SourceFreeOptions),
+    "fixbi": MethodEntry(FixBi, FixBiOptions, strength=None),
+    "source_free": MethodEntry(SourceFree, SourceFreeOptions, strength="alpha"),
     "shot": MethodEntry(SHOT, SHOTOptions),
 }
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
+from pmtrans.losses.entropy import entropy_weights
 from pmtrans.methods.dann import DANNOptions
 from pmtrans.methods.method import Method, Moment, Player, Sizes
 from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.entropy import entropy_weights
 from pmtrans.model import Model
 
 

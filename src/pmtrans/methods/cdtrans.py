@@ -49,9 +49,12 @@ class CDTrans(Method):
         self.options = options
         size = model.backbone.image_size
         use_fused_attention(model.backbone)
+        was_training = model.backbone.training
+        model.backbone.eval()  # an empty image must leave no trace in statistics
         with torch.no_grad():  # a backbone that cannot look across is refused before the first step
             empty = model.backbone.embed(torch.zeros(1, 3, size, size))
             encode_three_branches(model.backbone, empty, empty)
+        model.backbone.train(was_training)
         self.register_buffer("pairs_P2", torch.zeros(sizes.source_images + sizes.target_images, 2, dtype=torch.long))
         self.register_buffer("chosen", torch.zeros((), dtype=torch.long))
 

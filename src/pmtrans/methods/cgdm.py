@@ -1,7 +1,7 @@
 """CGDM (Du et al., Cross-Domain Gradient Discrepancy Minimization for Unsupervised Domain Adaptation, CVPR 2021).
 
 The three steps of MCD; in step C the features also make the gradients that source and pseudo-labelled target images
-give to the classifiers point the same way: L_GD = 1 - cos(g^s, g^t).
+give to the classifiers point the same way: L_GD = 1 - cos(g^s, g^t). Both classifiers predict, and both are shipped.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from pmtrans.backbones.head import ClassifierPair
 from pmtrans.data.batch import Batch
-from pmtrans.losses.precision import float32_losses
+from pmtrans.errors import ConfigError
+from pmtrans.losses.entropy import mutual_information
+from pmtrans.losses.gradient_discrepancy import gradient_discrepancy
+from pmtrans.losses.weighted_cross_entropy import weighted_cross_entropy
 from pmtrans.methods.mcd import MCD, Logits, MCDOptions
-from pmtrans.methods.method import Context, Moment, Sizes
-from pmtrans.methods.parts.entropy import entropy_weights, mutual_information
+from pmtrans.methods.method import Context, Method, Moment, Player, Sizes, named
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 
@@ -28,25 +31,8 @@ class CGDMOptions(MCDOptions):
     gradient_weight: float = Field(0.01, ge=0, description="weight of the gradient discrepancy")
     entropy_weight: float = Field(0.01, ge=0, description="weight of the target's mean entropy minus that of the mean")
     pseudo_label_weight: float = Field(0.01, ge=0, description="weight of the cross entropy on pseudo labels")
+    hidden: int = Field(1024, ge=1024, le=1024, description="width of the second classifier, which is shipped")
     refresh_steps: int | None = Field(None, ge=1, description="steps between two k-means; null: an epoch")
-
-
-@float32_losses
-def weighted_cross_entropy(logits_BK: Tensor, labels_B: Tensor) -> Tensor:
-    """mean w CE, w = 1 + exp(-H) scaled to a sum of 1 (so in the authors' code): certain images weigh more."""
-    weights_B = entropy_weights(logits_BK) / len(logits_BK)
-    return (weights_B * F.cross_entropy(logits_BK, labels_B, reduction="none")).mean()
-
-
-def gradient_discrepancy(source_loss: Tensor, target_loss: Tensor, classifier: nn.Module) -> Tensor:
-    """1 - cos between the two losses' gradients, differentiable itself.
-
-    A mean over the rows of a matrix (each output's own direction), then over the classifier's parameters.
-    """
-    parameters = list(classifier.parameters())
-    source, target = (torch.autograd.grad(x, parameters, create_graph=True) for x in (source_loss, target_loss))
-    cosines = [F.cosine_similarity(s, t, dim=-1).mean() for s, t in zip(source, target, strict=True)]
-    return 1 - torch.stack(cosines).mean()
 
 
 class CGDM(MCD):
@@ -64,21 +50,38 @@ class CGDM(MCD):
         super().__init__(model, options, sizes)
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
 
+    def oppose(self, second: nn.Module) -> None:
+        """In the model itself: the sum of both logits labels the target, is judged and shipped."""
+        kind = self.model.head_kind
+        if kind == "weight_norm":
+            raise ConfigError("Key 'method.head' cannot be weight_norm: the classifiers of cgdm are linear or mlp.")
+        if kind in ("linear", "mlp"):
+            self.model.head = ClassifierPair(self.model.head, second)
+            self.model.head_kind = "pair" if kind == "linear" else "mlp_pair"
+
+    @property
+    def classifiers(self) -> tuple[nn.Module, nn.Module]:
+        pair = self.model.head
+        assert isinstance(pair, ClassifierPair)
+        return pair.first, pair.second
+
+    def players(self, head_ratio: float) -> list[Player]:
+        first, second = self.classifiers
+        return [
+            Method.players(self, head_ratio)[0],
+            Player("classifier", named(first, "model.head.first"), ratio=head_ratio),
+            Player("second_classifier", named(second, "model.head.second"), ratio=head_ratio),
+        ]
+
+    def classify(self, features_BF: Tensor) -> Logits:
+        first, second = self.classifiers
+        return first(features_BF), second(features_BF)
+
     def before_step(self, moment: Moment, context: Context) -> None:
         super().before_step(moment, context)
         if moment.step % (self.options.refresh_steps or moment.steps_per_epoch) == 0:
             target = context.target_pass()
-            second_MK = self._second(target.features_MF)
-            both_MK = second_MK.add_(target.logits_MK)
-            self.pseudo_labels_M.copy_(kmeans_pseudo_labels(target.features_MF, logits_MK=both_MK))
-
-    @torch.no_grad()
-    def _second(self, features_MF: Tensor) -> Tensor:
-        was_training = self.second_classifier.training
-        self.second_classifier.eval()
-        logits_MK: Tensor = self.second_classifier(features_MF).float()
-        self.second_classifier.train(was_training)
-        return logits_MK
+            self.pseudo_labels_M.copy_(kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK))
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         with torch.set_grad_enabled(moment.phase != "classifiers"):  # step B leaves the features as they are
@@ -104,9 +107,8 @@ class CGDM(MCD):
 
     def gradients(self, source: Logits, target: Logits, labels: Tensor, pseudo_labels: Tensor) -> Tensor:
         """L_GD, mean of the two classifiers."""
-        classifiers = (self.model.head, self.second_classifier)
         parts = [
             gradient_discrepancy(F.cross_entropy(s.float(), labels), weighted_cross_entropy(t, pseudo_labels), module)
-            for s, t, module in zip(source, target, classifiers, strict=True)
+            for s, t, module in zip(source, target, self.classifiers, strict=True)
         ]
         return (parts[0] + parts[1]) / 2

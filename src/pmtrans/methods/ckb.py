@@ -12,10 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
+from pmtrans.losses.entropy import entropy
 from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
 from pmtrans.losses.kernels import maximum_mean_discrepancy
 from pmtrans.methods.method import Method, Moment, Options, Sizes
-from pmtrans.methods.parts.entropy import entropy
 from pmtrans.model import Model
 
 

@@ -1,7 +1,7 @@
 """FixBi (Na et al., Bridging Domain Spaces for Unsupervised Domain Adaptation, CVPR 2021).
 
 Two networks look at two fixed mixtures of source and target, one dominated by each, and teach each other what they are
-sure of. Per network: L_fm + L_sp, and once both have been ``alone`` for a while + L_bim + L_cr.
+sure of. Per network: L_fm + L_sp, and once both have been ``alone`` for a while L_fm + L_bim + L_cr.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class View:
 class FixBi(Method):
     """``model``, the one that is shipped, is the target-dominant network: it lives nearest to the target.
 
-    Both begin as the model of the start (the authors': an adversarially trained one, and they average both at test
-    time).
+    All parts learn at one rate, as in the authors' code. Both begin as the model of the start.
     """
 
     title = "FixBi"
     paper = "FixBi: Bridging Domain Spaces for Unsupervised Domain Adaptation, CVPR 2021"
     year = 2021
     needs = "a second network; one pass of 3B through each (2B before matching)"
+    not_reproduced = "the authors start from an adversarially trained model and predict with the sum of both networks"
 
     def __init__(self, model: Model, options: FixBiOptions, sizes: Sizes) -> None:
         super().__init__(model)
@@ -63,10 +63,10 @@ class FixBi(Method):
     def players(self, head_ratio: float) -> list[Player]:
         backbone, head = self.source_model.backbone, self.source_model.head
         return [
-            *super().players(head_ratio),
+            *super().players(head_ratio=1.0),
             Player("source_feature_extractor", named(backbone, "source_model.backbone")),
-            Player("source_classifier", named(head, "source_model.head"), ratio=head_ratio),
-            Player("temperatures", (("temperatures", self.temperatures),), ratio=head_ratio, decays=False),
+            Player("source_classifier", named(head, "source_model.head")),
+            Player("temperatures", (("temperatures", self.temperatures),), decays=False),
         ]
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
@@ -75,13 +75,14 @@ class FixBi(Method):
         source = self._look(self.source_model, self.options.source_ratio, batch, matching)
         parts = {
             "fixed_ratio_mixup": self._mixup(target, self.options.target_ratio, batch)
-            + self._mixup(source, self.options.source_ratio, batch),
-            "self_penalisation": _self_penalisation(target, self.temperatures[0])
-            + _self_penalisation(source, self.temperatures[1]),
+            + self._mixup(source, self.options.source_ratio, batch)
         }
         if matching:
             parts["bidirectional_matching"] = _matching(target, source) + _matching(source, target)
             parts["consistency"] = _consistency(target, source)
+        else:
+            pairs = zip((target, source), self.temperatures, strict=True)
+            parts["self_penalisation"] = torch.stack([_self_penalisation(*pair) for pair in pairs]).sum()
         return {"loss": torch.stack(list(parts.values())).sum(), **{k: v.detach() for k, v in parts.items()}}
 
     def _look(self, model: Model, ratio: float, batch: Batch, matching: bool) -> View:

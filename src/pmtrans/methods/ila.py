@@ -2,7 +2,7 @@
 
 L = CE_s + L_adv + weight L_msc: on top of a domain adversary, each source image is drawn to the target images that a
 vote of source neighbours gives its class, and pushed from the others. Batches hold several source images of a class,
-so that there is somebody to vote. N source images.
+so that there is somebody to vote; one of 2K pairs or more holds every class. N source images.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
+from pmtrans.losses.entropy import entropy_weights
 from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
 from pmtrans.methods.cdan import CDANOptions, OuterProduct, RandomSketch
 from pmtrans.methods.method import Context, Method, Moment, Player, Sizes
 from pmtrans.methods.parts.adversary import Discriminator, discriminator_player, reversal_coefficient, reverse_gradient
 from pmtrans.methods.parts.class_runs import paired_runs
-from pmtrans.methods.parts.entropy import entropy_weights
 from pmtrans.model import Model
 
 
@@ -31,7 +32,11 @@ class ILAOptions(CDANOptions):
     contrastive_weight: float = Field(1.0, ge=0, description="weight of the multi-sample contrastive loss")
     neighbours: int = Field(3, ge=1, description="source neighbours that vote for a target label")
     kept: float = Field(0.8, gt=0, le=1, description="share of a batch's targets that are trusted")
-    images_per_class: int = Field(4, ge=1, description="source images of one class that come together")
+    images_per_class: int | None = Field(
+        None,
+        ge=1,
+        description="source images of one class in a batch; null: as many as let it hold every class, at least 2",
+    )
 
 
 class FeaturesAlone(nn.Module):
@@ -46,7 +51,7 @@ class FeaturesAlone(nn.Module):
 
 
 class ILA(Method):
-    """L_msc beside the adversary of DANN or CDAN(+E). Distances are taken on the backbone's features, no bottleneck."""
+    """L_msc beside the adversary of DANN or CDAN(+E). Distances are those of features of length 1."""
 
     title = "ILA-DA"
     paper = "Instance Level Affinity-Based Transfer for Unsupervised Domain Adaptation, CVPR 2021"
@@ -68,6 +73,8 @@ class ILA(Method):
         self.register_buffer("pairs_P2", torch.zeros(pairs, 2, dtype=torch.long))
         self.register_buffer("order_seed", torch.randint(2**31, ()))
         self.target_images = sizes.target_images
+        self.batch = sizes.batch
+        self.run = options.images_per_class or max(2, sizes.batch // sizes.classes)
 
     def players(self, head_ratio: float) -> list[Player]:
         return [
@@ -82,10 +89,8 @@ class ILA(Method):
         if moment.starts_epoch:
             generator = torch.Generator().manual_seed(int(self.order_seed) + moment.step)
             unlabelled_M = torch.full((self.target_images,), -1)
-            run, pairs = self.options.images_per_class, len(self.pairs_P2)
-            self.pairs_P2.copy_(
-                paired_runs(self.source_labels_N, unlabelled_M, self.model.classes, run, pairs, generator)
-            )
+            labels, pairs = (self.source_labels_N, unlabelled_M), len(self.pairs_P2)
+            self.pairs_P2.copy_(paired_runs(*labels, self.model.classes, self.run, pairs, generator, self.batch))
         return self.pairs_P2
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
@@ -114,7 +119,7 @@ class ILA(Method):
 
     def _contrastive(self, features_s: Tensor, features_t: Tensor, labels_S: Tensor) -> Tensor:
         """L_msc over the targets whose neighbours agree most."""
-        affinity_ST = affinity(features_s, features_t)
+        affinity_ST = affinity(F.normalize(features_s.float(), dim=1), F.normalize(features_t.float(), dim=1))
         labels_T, ratio_T = neighbour_labels(affinity_ST, labels_S, self.model.classes, self.options.neighbours)
         trusted = ratio_T.topk(max(1, round(self.options.kept * len(ratio_T)))).indices
         kept_T = torch.zeros_like(labels_T, dtype=torch.bool).index_fill_(0, trusted, True)

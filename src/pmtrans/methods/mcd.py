@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
+from pmtrans.backbones.head import opposing_classifier
 from pmtrans.data.batch import Batch
+from pmtrans.losses.class_balance import class_balance_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
-from pmtrans.losses.precision import float32_losses
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
-from pmtrans.methods.parts.heads import opposing_classifier
 from pmtrans.model import Model
 
 Logits = tuple[Tensor, Tensor]  # of the first and of the second classifier
@@ -40,12 +40,6 @@ class MCDOptions(Options):
     hidden: int = Field(1024, ge=1, description="width of the second classifier's hidden layer")
 
 
-@float32_losses
-def class_balance_loss(logits_BK: Tensor) -> Tensor:
-    """-mean_k log of the batch's mean prediction: no class may be forgotten."""
-    return -logits_BK.softmax(1).mean(0).clamp_min(1e-6).log().mean()
-
-
 class MCD(Method):
     """C1 and C2 are adversaries of F; C1 is the classifier that is kept, C2 an MLP whatever C1 is."""
 
@@ -57,8 +51,12 @@ class MCD(Method):
     def __init__(self, model: Model, options: MCDOptions, sizes: Sizes) -> None:
         super().__init__(model)
         self.options = options
-        self.second_classifier = opposing_classifier(model.backbone.features, sizes.classes, options.hidden)
+        self.oppose(opposing_classifier(model.backbone.features, sizes.classes, options.hidden))
         self.steps = three_steps(("classifier", "second_classifier"), ("feature_extractor",), options.repeats)
+
+    def oppose(self, second: nn.Module) -> None:
+        """Where the second classifier lives; it is gone with the training."""
+        self.second_classifier = second
 
     def players(self, head_ratio: float) -> list[Player]:
         second = Player("second_classifier", named(self.second_classifier, "second_classifier"), head_ratio)

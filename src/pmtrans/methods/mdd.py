@@ -10,11 +10,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from pmtrans.backbones.head import opposing_classifier
 from pmtrans.data.batch import Batch
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.adversary import ReversalImages, reversal_coefficient, reverse_gradient
-from pmtrans.methods.parts.heads import opposing_classifier
 from pmtrans.model import Model
 
 

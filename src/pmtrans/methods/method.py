@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,8 +29,17 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    head: HeadKind = Field("linear", description="classifier: linear or mlp")
+    head_behind_bottleneck: ClassVar[HeadKind | None] = None  # the head behind a bottleneck where none is given
+
+    head: HeadKind = Field(
+        "linear",
+        description="classifier: linear, mlp, weight_norm (SHOT's), or a pair or mlp_pair whose logits add up (CGDM's)",
+    )
     label_smoothing: LabelSmoothing = 0.1
+
+    def of_backbone(self) -> dict[str, Any]:
+        """Settings of the backbone that follow from these where they are not given."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class Player:
-    """Parameters that move together. ``learning_rate`` None: ``ratio`` times the run's own rate."""
+    """Parameters that move together. ``learning_rate`` None: ``ratio`` times the run's own rate.
+
+    ``bottleneck_ratio``: by how much faster a bottleneck among them moves, which is new where the rest is pretrained.
+    """
 
     name: str
     parameters: tuple[tuple[str, nn.Parameter], ...]
@@ -68,6 +80,7 @@ class Player:
     learning_rate: float | None = None
     ascends: bool = False
     decays: bool = True
+    bottleneck_ratio: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,7 @@ class Sizes:
     source_images: int
     target_images: int
     steps_per_epoch: int = 1
+    batch: int = 1  # pairs that a loss sees
 
 
 @dataclass
@@ -104,6 +118,7 @@ class Context:
     target_pass: Callable[[], TargetPass]
     source_pass: Callable[[], SourcePass] | None = None
     source_sample: Callable[[], SourcePass] | None = None  # a part of it that evaluations look at anyway
+    untrained_target: Callable[[], Tensor] | None = None  # features_MF of the target before any training
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
 
@@ -133,6 +148,7 @@ class Method(nn.Module, ABC):
     paper: ClassVar[str]
     year: ClassVar[int]
     needs: ClassVar[str]  # what a step costs, in words: passes, extra networks, memory
+    not_reproduced: ClassVar[str] = ""  # what of the published method is missing here, where its numbers stand on it
     uses_source: ClassVar[bool] = True
     uses_target: ClassVar[bool] = True
     keeps_head: ClassVar[bool] = False  # the classifier is never trained: it must come from an earlier stage
@@ -171,7 +187,7 @@ class Method(nn.Module, ABC):
     def players(self, head_ratio: float) -> list[Player]:
         """Feature extractor and classifier; methods add their own."""
         return [
-            Player("feature_extractor", named(self.model.backbone, "model.backbone")),
+            Player("feature_extractor", named(self.model.backbone, "model.backbone"), bottleneck_ratio=head_ratio),
             Player("classifier", named(self.model.head, "model.head"), ratio=head_ratio),
         ]
 

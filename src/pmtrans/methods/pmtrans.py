@@ -27,6 +27,7 @@ from pmtrans.model import Model
 from pmtrans.pseudo_labels import (
     FeatureBank,
     NeighbourBank,
+    both_views,
     kmeans_pseudo_labels,
     label_confidence,
     propagated_probabilities,
@@ -34,6 +35,7 @@ from pmtrans.pseudo_labels import (
 )
 
 AGREES = 0.8  # of the target: a classifier that calls so many images as their clusters do does not lag behind
+SETTLED = 0.93  # and where it calls so many, clusters of another view know nothing better: D2W 0.98, the others 0.88
 
 
 class PMTrans(Method):
@@ -46,6 +48,7 @@ class PMTrans(Method):
     looks_at_classes = True
     leaves_out_unknown = True
 
+    agreement: Tensor | None  # of the classifier with the clusters of its features as the game begins
     pseudo_labels_M: Tensor
     confidence_M: Tensor | None  # in (0, 1], of the pseudo labels; None: every label counts the same
 
@@ -59,6 +62,8 @@ class PMTrans(Method):
         self.tradeoff = Tradeoff(options.alpha, options.alpha_value)
         self.additions = Additions(model, options.added_weights())
         self.beta_rate = options.beta_rate(sizes.steps_per_epoch)
+        asks = options.align_head == "lagging" or options.second_view or options.refit_head
+        self.register_buffer("agreement", torch.zeros(()) if asks else None)
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
         self.register_buffer("confidence_M", torch.ones(sizes.target_images) if options.confidence else None)
         self.bank = (
@@ -94,12 +99,19 @@ class PMTrans(Method):
             target = TargetPass(self.seen.features_MF, self.seen.logits_MK)
         self._look_at_classes(target, context)
         if first:
+            self._find_agreement(target)
             target = self._begin(target, context)
             self._look_at_classes(target, context)
-        labels_M = self._label(target)
+        labels_M = self._label(self._as_labelled(target, context))
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
+
+    def _as_labelled(self, target: TargetPass, context: Context) -> TargetPass:
+        """What labels are read off: the features of the untrained backbone too, where they are asked for and known."""
+        if not self.options.second_view or context.untrained_target is None or self._is_settled():
+            return target
+        return TargetPass(both_views(target.features_MF, context.untrained_target()), target.logits_MK)
 
     def _look_at_classes(self, target: TargetPass, context: Context) -> None:
         if self.target_classes is not None:
@@ -109,7 +121,7 @@ class PMTrans(Method):
     def _begin(self, target: TargetPass, context: Context) -> TargetPass:
         """Align the classifier, fill the banks."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
-        if self._must_align(target):
+        if self._must_align():
             assert context.source_pass is not None
             labelled = with_known_rows(context.source_pass(), target, self.pinned_M)
             known, _ = self._known(target)
@@ -122,12 +134,22 @@ class PMTrans(Method):
             self.seen.fill(features_MF, logits_MK=logits_MK)
         return TargetPass(features_MF, logits_MK)
 
-    def _must_align(self, target: TargetPass) -> bool:
+    def _find_agreement(self, target: TargetPass) -> None:
+        if self.agreement is not None:
+            known, seeds_M = self._known(target)
+            clusters_M = kmeans_pseudo_labels(known.features_MF, logits_MK=known.logits_MK, seeds_M=seeds_M)
+            self.agreement.copy_((clusters_M == known.logits_MK.argmax(1)).float().mean())
+
+    def _must_align(self) -> bool:
         if self.options.align_head != "lagging":
             return self.options.align_head == "always"
-        known, seeds_M = self._known(target)
-        clusters_M = kmeans_pseudo_labels(known.features_MF, logits_MK=known.logits_MK, seeds_M=seeds_M)
-        return float((clusters_M == known.logits_MK.argmax(1)).float().mean()) < AGREES
+        assert self.agreement is not None
+        return float(self.agreement) < AGREES
+
+    def _is_settled(self) -> bool:
+        """Whether the classifier began so close to its clusters that it is left as it trains; not with given labels."""
+        assert self.agreement is not None
+        return self.pinned_M is None and float(self.agreement) >= SETTLED
 
     def _known(self, target: TargetPass) -> tuple[TargetPass, Tensor | None]:
         """The images of known classes, and the labels that the user gave of them."""
@@ -294,13 +316,14 @@ class PMTrans(Method):
 
     def settle_head(self, context: Context) -> bool:
         """Fit the classifier to the clusters of the features as they are now, which it follows with a delay."""
-        if not self.options.refit_head:
+        if not self.options.refit_head or self._is_settled():
             return False
         assert context.source_sample is not None
         target = context.target_pass()
         labelled = with_known_rows(context.source_sample(), target, self.pinned_M)
-        known, seeds_M = self._known(target)
-        near_MK = propagated_probabilities(known.features_MF, known.logits_MK.float().softmax(1), seeds_M=seeds_M)
+        known, _ = self._known(target)
+        seen, seeds_M = self._known(self._as_labelled(target, context))
+        near_MK = propagated_probabilities(seen.features_MF, seen.logits_MK.float().softmax(1), seeds_M=seeds_M)
         smoothing = self.options.label_smoothing
         refit_head(self.evaluated.head, labelled, known, near_MK.argmax(1), smoothing, self.target_classes)
         return True

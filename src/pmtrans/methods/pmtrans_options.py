@@ -29,6 +29,7 @@ REFERENCE: dict[str, Any] = {  # the authors' public code, as far as it differs 
 
 BEST: dict[str, Any] = {  # what goes beyond the paper, each with its reason; measured part by part in docs/results.md
     "align_head": "lagging",  # the classifier lags behind its own features: clusters of the target are right more often
+    "second_view": True,  # training on the source costs some clusters, which the untrained backbone still has
     "refit_head": True,  # near images share a label: more often right than the classifier, whose head follows late
     "information": 0.1,  # the one loss that touches a pure target image: its features are there already
     "alpha": "fixed",  # a learned weight hardly moves in a short run
@@ -78,7 +79,13 @@ class PMTransOptions(Options):
     )
     refit_head: bool = Field(
         False,
-        description="before it is judged or shipped, the classifier is fitted to labels propagated over its features",
+        description="before it is judged or shipped, the classifier is fitted to labels propagated over its features, "
+        "unless it begins in agreement with its clusters",
+    )
+    second_view: bool = Field(
+        False,
+        description="target labels are read off the features of the untrained backbone too, side by side, "
+        "unless the classifier begins in agreement with its clusters",
     )
     pseudo_labels: Literal["kmeans", "propagation", "transport", "neighbours"] = Field(
         "kmeans",
@@ -132,6 +139,10 @@ class PMTransOptions(Options):
             if self.confidence:
                 raise ValueError("confidence is not for pseudo_labels=neighbours, which have one of their own")
         return self
+
+    def of_backbone(self) -> dict[str, Any]:
+        """The authors' code looks at the class token of a distilled DeiT alone."""
+        return {"distillation_token": False} if self.preset == "reference" else {}
 
     def added_weights(self) -> dict[str, float]:
         """Of the losses on the target alone, by their names in the log."""

@@ -11,10 +11,10 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
+from pmtrans.losses.entropy import mutual_information
 from pmtrans.losses.jensen_shannon import pairwise_divergence
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.methods.parts.adversary import reverse_gradient
-from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.model import Model
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
+from pmtrans.losses.entropy import mutual_information
 from pmtrans.methods.method import Context, Method, Moment, Options, Sizes
-from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.heads import through_frozen
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
@@ -22,6 +22,7 @@ from pmtrans.pseudo_labels import kmeans_pseudo_labels
 class SHOTOptions(Options):
     """Switches of SHOT."""
 
+    head_behind_bottleneck = "weight_norm"
     weight: float = Field(0.3, ge=0, description="weight of the cross entropy with pseudo labels")
     information: float = Field(1.0, ge=0, description="weight of information maximisation")
 
@@ -29,8 +30,8 @@ class SHOTOptions(Options):
 class SHOT(Method):
     """L_ent + L_div + weight L_CE: pseudo labels as the method sets out, and anew at each epoch.
 
-    The weight-normalised classifier behind a bottleneck with batch normalisation is not used: transformer features go
-    straight into the head.
+    With ``backbone.bottleneck`` the classifier behind it is weight-normalised, as in the authors' network; without one
+    transformer features go straight into a linear head.
     """
 
     title = "SHOT"

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss, label_similarity, mixup_feature_loss, mixup_label_loss
+from pmtrans.losses.entropy import mutual_information
 from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, TargetPass, named
-from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.heads import through_frozen
 from pmtrans.mixing import LearnableBeta, label_weights
 from pmtrans.mixing.patchmix import PatchMix

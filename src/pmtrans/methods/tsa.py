@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
+from pmtrans.losses.entropy import mutual_information
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.methods.method import Method, Moment, Options, Sizes
-from pmtrans.methods.parts.entropy import mutual_information
 from pmtrans.methods.parts.heads import last_linear, through_last_layer
 from pmtrans.methods.parts.prototypes import Prototypes
 from pmtrans.model import Model

@@ -8,12 +8,14 @@ from pmtrans.pseudo_labels.propagation import propagated_probabilities
 from pmtrans.pseudo_labels.shares import agreed_shares, class_weights, present_classes, without_absent
 from pmtrans.pseudo_labels.transport import transported_probabilities
 from pmtrans.pseudo_labels.unknown import otsu_threshold, strangeness, unknown_scores
+from pmtrans.pseudo_labels.views import both_views
 
 __all__ = [
     "FeatureBank",
     "NeighbourBank",
     "agreed_shares",
     "anchor_images",
+    "both_views",
     "class_weights",
     "kmeans_pseudo_labels",
     "label_confidence",

@@ -38,17 +38,28 @@ def class_sequence(pools: ClassPools, classes: int, runs: int, generator: torch.
 
 
 def paired_runs(
-    source_labels_N: Tensor, target_labels_M: Tensor, classes: int, run: int, pairs: int, generator: torch.Generator
+    source_labels_N: Tensor,
+    target_labels_M: Tensor,
+    classes: int,
+    run: int,
+    pairs: int,
+    generator: torch.Generator,
+    batch: int | None = None,
 ) -> Tensor:
     """(source index, target index), P x 2: ``run`` pairs of one class on both sides, then of another.
 
     Source classes come equally often. Where the target has no image of a class (labels of -1 are no class), any
-    target image stands in, so that no source class is starved.
+    target image stands in, so that no source class is starved. ``batch``: each batch of so many pairs begins another
+    round through the classes, so that one that can hold every class does.
     """
     source = ClassPools(source_labels_N.cpu(), classes, generator)
     target = ClassPools(target_labels_M.cpu(), classes, generator)
-    chosen = [
-        torch.stack([source.draw(label, run), target.draw(label if target.has(label) else -1, run)], 1)
-        for label in class_sequence(source, classes, -(-pairs // run), generator)
-    ]
+    batch = batch or pairs
+    chosen = []
+    for _ in range(-(-pairs // batch)):
+        runs = [
+            torch.stack([source.draw(label, run), target.draw(label if target.has(label) else -1, run)], 1)
+            for label in class_sequence(source, classes, -(-batch // run), generator)
+        ]
+        chosen.append(torch.cat(runs)[:batch])
     return torch.cat(chosen)[:pairs]

@@ -1,19 +1,9 @@
-"""A classifier that opposes the head, and ways through a head.
-
-Ways through: by its last linear layer, whose rows are one direction per class, or with frozen weights.
-"""
+"""Ways through a head: by its last linear layer, whose rows are one direction per class, or with frozen weights."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.func import functional_call
-
-
-def opposing_classifier(features: int, classes: int, hidden: int) -> nn.Module:
-    """features -> hidden -> K with ReLU and dropout: it can disagree where a linear one has the head's own optimum."""
-    return nn.Sequential(
-        nn.Linear(features, hidden), nn.ReLU(), nn.Dropout(0.5), nn.Linear(hidden, classes),
-    )  # fmt: skip
 
 
 def last_linear(head: nn.Module) -> nn.Linear:

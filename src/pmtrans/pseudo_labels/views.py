@@ -1,0 +1,23 @@
+"""Two views of an image side by side: features of the model as it is, and of the backbone before any training.
+
+What the pretrained network tells apart and training on the source forgets is still there in the second view (Zhang et
+al., Rethinking the Role of Pre-Trained Networks in Source-Free Domain Adaptation, ICCV 2023, let two such networks
+label the target together).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@torch.no_grad()
+def both_views(features_MF: Tensor, untrained_MG: Tensor) -> Tensor:
+    """M x (F + G): each view centred and of length 1, so that both have the same say in a cosine."""
+    return torch.cat([_centred(features_MF), _centred(untrained_MG)], dim=1)
+
+
+def _centred(features_MF: Tensor) -> Tensor:
+    features_MF = features_MF.float()
+    return F.normalize(features_MF - features_MF.mean(0), dim=1)

@@ -1,0 +1,23 @@
+"""Two views side by side."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from pmtrans.pseudo_labels import both_views
+
+
+def test_each_view_is_centred_and_of_length_one() -> None:
+    random = torch.Generator().manual_seed(0)
+    views = [100 * torch.randn(5, 3, generator=random) + 7, torch.randn(5, 2, generator=random)]
+    found = both_views(*views)
+    for row in range(5):
+        expected = []
+        for view in views:
+            values = view.tolist()
+            inner = [values[row][k] - sum(line[k] for line in values) / 5 for k in range(len(values[0]))]
+            length = math.sqrt(sum(value * value for value in inner))
+            expected += [value / length for value in inner]
+        torch.testing.assert_close(found[row], torch.tensor(expected))
