@@ -24,7 +24,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: this process must have no threads to fork from
 
 from campaign.clients import many_clients
-from campaign.commands import hostile_commands
+from campaign.commands import KINDS, hostile_commands
 from campaign.disks import few_descriptors, full_disks
 from campaign.flips import flip_bits
 from campaign.interruptions import interrupt, kill, kill_launcher, send_signal, stop_a_rank
@@ -64,7 +64,7 @@ def launchers(report: Report, given: argparse.Namespace, folder: Path) -> None:
 
 
 def commands(report: Report, given: argparse.Namespace, folder: Path) -> None:
-    hostile_commands(report, given.commands / 100, folder, given.seed, given.steps)
+    hostile_commands(report, given.commands / 100, folder, given.seed, given.steps, given.kind or KINDS)
 
 
 def flips(report: Report, given: argparse.Namespace, folder: Path) -> None:
@@ -117,6 +117,7 @@ def main() -> int:
         parser.add_argument(option, type=int, default=None, metavar="N", help=f"{what} (default {count})")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="a section; may be repeated")
     parser.add_argument("--case", action="append", choices=CASES, help="of kills and signals; may be repeated")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="of hostile commands; may be repeated")
     parser.add_argument("--steps", type=int, default=12, help="of each training; checkpoints every 3")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help=f"a {QUICK}th of every default")

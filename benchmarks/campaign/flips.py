@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def cut_run(data: Path, out: Path, steps: int, log: Path) -> None:
     pid = start(train_command(data, out, CASE, steps), log)
     wanted = out / "checkpoints"
     while not has_ended(pid) and not (wanted.is_dir() and sum(name[0] != "." for name in os.listdir(wanted)) >= 2):
-        pass
+        time.sleep(0.005)
     end_group(pid)
     wait(pid)
 
@@ -80,7 +81,8 @@ def flip_bits(report: Report, count: int, folder: Path, seed: int, steps: int) -
                     sessions["predict"] = run(["predict", str(copy), target, "--out", str(out), "--workers", "0"])
                     if sessions["predict"].code == 0 and out.read_bytes() != right:
                         wrong = "other predictions, in silence"
-                    sessions["report"] = run(["report", str(copy), "--out", str(folder / "flipped.html")])
+                    if path.parts[0] != "checkpoints":  # of a finished run no report reads them
+                        sessions["report"] = run(["report", str(copy), "--out", str(folder / "flipped.html")])
                 sessions["train"] = run(train_command(data, copy, CASE, steps))
                 if not wrong and sessions["train"].code == 0:
                     changed = (copy / "model" / "model.safetensors").read_bytes() != weights

@@ -56,6 +56,11 @@ class LostProcess(TrainingError, ReportedByMainProcess):
     """Another process of the run is not there any more."""
 
 
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """torch and its loaders report this as a ``RuntimeError``."""
+    return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "too many open files" in str(error).lower()
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory, of the machine or of a device, ran out."""
     if isinstance(error, OSError):

@@ -62,6 +62,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """``write`` fills a temporary file beside ``path``; then it is flushed and renamed."""
     temporary = _beside(path, "tmp")
     with writing(path):
+        _refuse_special(path)
         _make_parents(path)
         mode = _create(temporary)
         try:
@@ -72,6 +73,14 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _refuse_special(path: Path) -> None:
+    """A rename would put a file in place of a device, as root for the whole machine, or of a pipe."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "it is a device or a pipe, not a file", str(path))
 
 
 def _create(temporary: Path) -> int:
@@ -117,6 +126,12 @@ def checksum(*files: Path) -> str:
             while block := content.read(1 << 22):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def checksum_of(value: Any, *files: Path) -> str:
+    """Of a value, as JSON brings it back, and of some files."""
+    text = json.dumps(json.loads(json.dumps(value)), sort_keys=True)
+    return hashlib.blake2b(f"{text} {checksum(*files)}".encode("ascii"), digest_size=16).hexdigest()
 
 
 def flush(path: Path) -> None:

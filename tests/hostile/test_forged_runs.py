@@ -14,7 +14,9 @@ from pmtrans.config import Config
 from pmtrans.errors import ConfigError, TrainingError, UserError
 from pmtrans.progress import Reporter
 from pmtrans.report.page import write_report
+from pmtrans.run.folder import RunFolder
 from pmtrans.settings import load_config
+from pmtrans.training.finished import read_finished
 from pmtrans.training.train import train
 
 FORGERIES: dict[str, bytes] = {
@@ -84,6 +86,30 @@ def test_a_report_of_a_run_with_forged_files_is_a_page_or_one_line(
     assert "\n" not in text
     if text == "fine":
         assert "<script>alert(7)" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_stage_whose_numbers_or_evidence_were_changed_is_not_finished(
+    finished: tuple[Config, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, home = finished
+    run = RunFolder(Path(shutil.copytree(home / "run", tmp_path / "run")))
+    stored = json.loads(run.probe.finished.read_text(encoding="utf-8"))
+    assert read_finished(run.probe) is not None
+    run.probe.finished.write_text(json.dumps({**stored, "seconds": stored["seconds"] + 1}), encoding="utf-8")
+    assert read_finished(run.probe) is None
+    earlier = {key: value for key, value in stored.items() if key != "checksum"}
+    run.probe.finished.write_text(json.dumps(earlier), encoding="utf-8")
+    assert read_finished(run.probe) is not None
+    run.probe.finished.write_text(json.dumps(stored), encoding="utf-8")
+    evidence = bytearray(run.probe.evidence.read_bytes())
+    evidence[-1] ^= 1
+    run.probe.evidence.write_bytes(evidence)
+    assert read_finished(run.probe) is None
+    run.summary.unlink()  # so that the stages are read again
+    train(config, run.path, Reporter())
+    assert "evidence.safetensors was changed since it was written" in " ".join(capsys.readouterr().err.split())
+    assert read_finished(run.probe) is not None
+    assert (run.model / "model.safetensors").read_bytes() == (home / "run/model/model.safetensors").read_bytes()
 
 
 def test_a_checkpoint_whose_forged_state_has_a_right_checksum_is_skipped(

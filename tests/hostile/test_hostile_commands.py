@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 
 from pmtrans import cli
 from pmtrans.cli.predict import _standard_output
-from pmtrans.errors import RunError
-from pmtrans.files import WriteError, is_leftover, settle
+from pmtrans.errors import RunError, TrainingError
+from pmtrans.files import WriteError, is_leftover, settle, write_text
 from pmtrans.inference.journal import open_journal
 from pmtrans.inference.output import columns, writer_for
 from pmtrans.progress import Reporter
@@ -35,6 +36,23 @@ def test_where_nothing_can_be_said_the_exit_code_says_it() -> None:
     with open("/dev/full", "wb") as disk:
         ended = subprocess.run(PROGRAM, stdout=disk, stderr=disk, timeout=120, check=False)
     assert ended.returncode == 1
+
+
+@full
+@pytest.mark.parametrize(("error", "code"), [(RunError("no run"), 2), (TrainingError("not finite"), 1)])
+def test_an_error_that_cannot_be_said_keeps_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    def fail() -> None:
+        raise error
+
+    with open("/dev/full", "w", encoding="utf-8") as disk:
+        monkeypatch.setattr(cli, "app", fail)
+        monkeypatch.setattr(sys, "stderr", disk)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == code
+        assert os.path.samestat(os.fstat(disk.fileno()), os.stat(os.devnull))  # what is left to flush has a place
 
 
 @pytest.mark.parametrize(
@@ -122,3 +140,41 @@ def test_predictions_to_a_closed_standard_output_are_one_line(
         cli.main()
     assert ended.value.code == 1
     assert capfd.readouterr().err == "error: The output cannot be written: Bad file descriptor.\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["unable to open file <model.safetensors> in read-only mode: Too many open files (24)",
+     "Too many open files. Communication with the workers is no longer possible. Please increase the limit"],
+)  # fmt: skip
+def test_descriptors_that_run_out_inside_torch_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    def fail() -> None:
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    said = capfd.readouterr().err
+    assert said.startswith("error: Too many open files: raise the limit")
+    assert said.count("\n") == 1
+
+
+def test_a_bug_is_not_called_a_fault_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(WriteError, match="a device or a pipe"):
+        write_text(tmp_path / "pipe", "a page")
+    assert (tmp_path / "pipe").is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]

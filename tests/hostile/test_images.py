@@ -109,7 +109,7 @@ def test_no_image_is_left_out_because_descriptors_ran_out(tmp_path: Path) -> Non
         for descriptor in taken:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert fast_check(source, target, workers=1)[0] == []
+    assert fast_check(source, target, workers=1).bad == []
 
 
 def test_an_upload_passes_the_same_gate(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError
 from pmtrans.model import Model
 from pmtrans.run.model_folder import TrainedModel, load_model, save_model
+from pmtrans.run.model_notes import ClassBalance, annotate_model
 
 OPTIONS = {"depth": 1, "embed_dim": 24, "num_heads": 2}
 
@@ -29,6 +33,15 @@ def folder(tmp_path: Path) -> Path:
     preprocessing = Preprocessing(32, 36, "bicubic", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     save_model(tmp_path / "model", TrainedModel(model, ("cat", "dog"), preprocessing, backbone))
     return tmp_path / "model"
+
+
+def change_config(folder: Path, change: Callable[[dict[str, Any]], object], keep_checksum: bool = False) -> None:
+    """Without its checksum, a folder is one of an earlier version, or of somebody who knows what they forge."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if not keep_checksum:
+        del config["pmtrans"]["checksum"]
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 Change = Callable[[dict[str, Any]], object]
@@ -72,12 +85,11 @@ def test_a_forged_configuration_is_one_line_and_opens_no_connection(
         raise AssertionError("the network is asked")
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    CHANGES[name](config)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    change_config(folder, CHANGES[name])
     with pytest.raises(ModelError) as caught:
         load_model(folder)
     assert "\n" not in str(caught.value)
+    assert "was changed since" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{" * 9999, '{"pmtrans": ' + "9" * 5000 + "}", "\x00"])
@@ -91,34 +103,125 @@ def nan(state: dict[str, torch.Tensor]) -> None:
     state["head.weight"][0, 0] = float("nan")
 
 
-WEIGHTS: dict[str, Callable[[dict[str, torch.Tensor]], object]] = {
-    "not finite": nan,
-    "infinite": lambda state: state["norm.weight"].fill_(float("inf")),
-    "missing": lambda state: state.pop("norm.weight"),
-    "extra": lambda state: state.update(more=torch.zeros(2)),
-    "another shape": lambda state: state.update({"norm.weight": torch.zeros(7)}),
-    "no head": lambda state: [state.pop("head.weight"), state.pop("head.bias")],
-    "empty": lambda state: state.clear(),
+NOT_FINITE, NO_FIT = "holds values that are not finite", "weights do not fit"
+WEIGHTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
+    "not finite": (nan, NOT_FINITE),
+    "infinite": (lambda state: state["norm.weight"].fill_(float("inf")), NOT_FINITE),
+    "missing": (lambda state: state.pop("norm.weight"), NO_FIT),
+    "extra": (lambda state: state.update(more=torch.zeros(2)), NO_FIT),
+    "another shape": (lambda state: state.update({"norm.weight": torch.zeros(7)}), NO_FIT),
+    "no head": (lambda state: [state.pop("head.weight"), state.pop("head.bias")], NO_FIT),
+    "empty": (lambda state: state.clear(), NO_FIT),
 }
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_weights_that_are_not_whole_are_one_line(folder: Path, name: str) -> None:
+    change_config(folder, lambda config: None)
+    change, said = WEIGHTS[name]
     state = {key: value.clone() for key, value in safetensors.torch.load_file(folder / "model.safetensors").items()}
-    WEIGHTS[name](state)
+    change(state)
     safetensors.torch.save_file(state, folder / "model.safetensors")
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=said) as caught:
         load_model(folder)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1])
 def test_weights_that_are_cut_off_are_one_line(folder: Path, cut: int) -> None:
+    change_config(folder, lambda config: None)
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(ModelError):
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"depth": 10**9}, {"depth": float("inf")}, {"embed_dim": 10**8}, {"depth": 500, "embed_dim": 16_000},
+     {"depths": [1] * 1000}],
+)  # fmt: skip
+def test_a_backbone_of_absurd_size_is_refused_before_it_is_built(options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=r"^backbone\.options") as caught:
+        create_backbone("vit_tiny_patch16_224", "none", 32, options)
+    assert "\n" not in str(caught.value)
+
+
 def test_the_unchanged_folder_opens(folder: Path) -> None:
     assert load_model(folder).classes == ("cat", "dog")
+
+
+def test_the_checksum_of_the_weights_is_their_sha256(folder: Path) -> None:
+    stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))["pmtrans"]["checksum"]
+    assert stored["weights"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_a_flipped_bit_in_the_weights_is_one_line(folder: Path, bit: int) -> None:
+    file = folder / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1 - 97 * bit] ^= 1 << bit
+    file.write_bytes(content)
+    with pytest.raises(ModelError, match=r"model\.safetensors' was changed since it was written") as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+def opened(folder: Path) -> TrainedModel | None:
+    """None where it is refused as a user is told."""
+    try:
+        return load_model(folder)
+    except ModelError:
+        return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_flipped_bit_in_the_configuration_is_one_line_or_harmless(folder: Path, seed: int) -> None:
+    file, before = folder / "config.json", load_model(folder)
+    for place in range(seed, file.stat().st_size, 8):
+        content = bytearray(file.read_bytes())
+        content[place] ^= 1 << ((place // 8) % 8)
+        copy = folder.with_name(f"flipped-{place}")
+        copy.mkdir()
+        (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
+        (copy / "config.json").write_bytes(content)
+        after = opened(copy)
+        if after is not None:
+            for name in ("classes", "preprocessing", "backbone", "temperature", "balance", "unknown"):
+                assert getattr(after, name) == getattr(before, name), (place, name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: config["pmtrans"].update(temperature=2.0),
+        lambda config: config["pretrained_cfg"].update(label_names=["dog", "cat"]),
+        lambda config: config["pmtrans"].update(checksum="none"),
+        lambda config: config["pmtrans"]["checksum"].pop("weights"),
+    ],
+)
+def test_a_changed_configuration_is_one_line_that_says_how_to_mean_it(folder: Path, change: Change) -> None:
+    change_config(folder, change, keep_checksum=True)
+    with pytest.raises(ModelError, match=r"config\.json' was changed since it was written.*remove 'checksum'"):
+        load_model(folder)
+
+
+def test_a_folder_of_an_earlier_version_has_no_checksum_and_opens(folder: Path) -> None:
+    change_config(folder, lambda config: config["pmtrans"].update(temperature=2.0))
+    assert load_model(folder).temperature == 2.0
+
+
+def test_notes_keep_the_checksum_true_and_do_not_cover_damage(folder: Path, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(folder, tmp_path / "damaged"))
+    balance = ClassBalance((0.5, 0.5), (0.25, 0.75), (0.5, 0.5))
+    annotate_model(folder, balance, None)
+    assert load_model(folder).balance == balance
+    change_config(damaged, lambda config: config["pmtrans"].update(temperature=2.0), keep_checksum=True)
+    with pytest.raises(ModelError, match="was changed since it was written"):
+        annotate_model(damaged, balance, None)
+
+
+def test_names_that_are_not_utf8_have_a_checksum_too(folder: Path) -> None:
+    trained = replace(load_model(folder), classes=("caf\udce9", "line\nbreak"))
+    save_model(folder, trained)
+    assert load_model(folder).classes == trained.classes

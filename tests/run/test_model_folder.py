@@ -47,15 +47,19 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {
 CLASSES = ("ant", "bee", "kätzchen")
 
 
-def trained_model(family: str = "vit", head: str = "linear") -> TrainedModel:
+def trained_model(
+    family: str = "vit", head: str = "linear", bottleneck: int = 0, distillation_token: bool = True
+) -> TrainedModel:
     torch.manual_seed(0)
     name, options, size = FAMILIES[family]
-    backbone = create_backbone(name, "none", size, options)
+    backbone = create_backbone(name, "none", size, options, bottleneck, distillation_token)
     model = Model(backbone, len(CLASSES), head).eval()  # type: ignore[arg-type]
     for parameter in model.head.parameters():
         torch.nn.init.normal_(parameter)
     preprocessing = preprocessing_for(timm.data.resolve_data_config({}, model=backbone.trunk), size, 0.875)
-    return TrainedModel(model, CLASSES, preprocessing, BackboneConfig(name=name, weights="none", options=options))
+    shape = {"bottleneck": bottleneck, "distillation_token": distillation_token}
+    config = BackboneConfig.model_validate({"name": name, "weights": "none", "options": options, **shape})
+    return TrainedModel(model, CLASSES, preprocessing, config)
 
 
 @pytest.fixture
@@ -154,6 +158,7 @@ def test_a_spoiled_configuration_is_one_line(
 ) -> None:
     save_model(tmp_path, trained_model())
     config = json.loads((tmp_path / "config.json").read_text())
+    del config["pmtrans"]["checksum"]
     change(config)
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=said) as caught:
@@ -165,7 +170,7 @@ def test_truncated_weights_are_one_line(tmp_path: Path) -> None:
     save_model(tmp_path, trained_model())
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(ModelError, match="cannot be opened"):
+    with pytest.raises(ModelError, match="was changed since it was written"):
         load_model(tmp_path)
 
 
@@ -211,3 +216,43 @@ def test_a_file_that_may_not_be_read_is_not_called_missing(saved_model: Callable
             os.seteuid(0)
         shutil.rmtree(folder)
     assert "missing" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "bottleneck"),
+    [
+        ("vit", "linear", 6),
+        ("swin", "weight_norm", 6),
+        ("vit", "weight_norm", 0),
+        ("vit", "pair", 0),
+        ("vit", "mlp_pair", 6),
+    ],
+)
+def test_a_bottleneck_and_other_heads_reopen_and_say_the_same(
+    family: str, head: str, bottleneck: int, tmp_path: Path
+) -> None:
+    trained = trained_model(family, head, bottleneck)
+    images = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        trained.model.train()(images)  # statistics that are not those of the beginning
+        expected = trained.model.eval()(images)
+    save_model(tmp_path / "model", trained)
+    reopened = load_model(tmp_path / "model")
+    with torch.no_grad():
+        assert torch.equal(reopened.model(images), expected)
+    assert reopened.backbone.bottleneck == bottleneck
+    assert reopened.model.backbone.features == (bottleneck or trained.model.backbone.trunk.num_features)
+    assert "reopens through `pmtrans.load` only" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_timm_reopens_a_distilled_deit_whose_class_token_alone_counts(tmp_path: Path) -> None:
+    trained = trained_model("distilled deit", distillation_token=False)
+    save_model(tmp_path / "model", trained)
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'model'}", pretrained=True).eval()
+    with torch.no_grad():
+        class_token = theirs.forward_features(images)[:, 0]
+        weight, bias = (trained.model.head.get_parameter(name) for name in ("weight", "bias"))
+        expected = class_token @ weight.T + bias
+        for found in (theirs(images), trained.model(images), load_model(tmp_path / "model").model(images)):
+            assert torch.allclose(found, expected, atol=1e-5)

@@ -1,7 +1,8 @@
 """``model/``: weights and configuration that ``timm.create_model("local-dir:...")`` and ``pmtrans.load`` reopen.
 
-A linear head is stored under timm's own classifier name. An MLP head has no place there: such a model reopens
-through ``pmtrans.load`` only.
+A linear head on timm's own features is stored under timm's own classifier name. Any other head, and one behind a
+bottleneck, has no place there: such a model reopens through ``pmtrans.load`` only. Both files have a checksum in the
+configuration (``checksums.py``).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from pmtrans.backbones.create import create_backbone
+from pmtrans.backbones.create import create_backbone, refuse_absurd
 from pmtrans.backbones.head import HeadKind
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError, one_line
 from pmtrans.files import is_missing, new_folder, write_json, write_text
 from pmtrans.model import Model
+from pmtrans.run.checksums import ChangedError, of_weights, verify_config, verify_weights, with_checksum
 from pmtrans.run.model_card import ModelCard, render_card
 from pmtrans.run.model_notes import ClassBalance, read_balance, read_unknown
 from pmtrans.selection.calibration import read_temperature
@@ -32,8 +34,8 @@ from pmtrans.selection.unknown_threshold import UnknownThreshold
 from pmtrans.texts import checked, read_json
 from pmtrans.version import __version__
 
-_MLP = "pmtrans_head."
-MAX_INPUT, MAX_DEPTH, MAX_WIDTH = 8192, 512, 16_384  # beyond every transformer of timm
+_HEAD, _BOTTLENECK = "pmtrans_head.", "pmtrans_bottleneck."
+MAX_INPUT = 8192  # pixels, beyond every transformer of timm
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def save_model(folder: Path, trained: TrainedModel, card: ModelCard | None = Non
     with new_folder(folder) as temporary:
         tensors = {name: value.detach().cpu().contiguous() for name, value in _tensors(trained.model).items()}
         safetensors.torch.save_file(tensors, temporary / "model.safetensors", metadata={"format": "pt"})
-        config = _config(trained)
+        config = with_checksum(_config(trained), of_weights(temporary))
         write_json(temporary / "config.json", config)
         write_text(temporary / "README.md", render_card(config, card or ModelCard()))
 
@@ -64,16 +66,26 @@ def load_model(folder: Path) -> TrainedModel:
     shown = one_line(folder)
     try:
         config = read_json(folder / "config.json", dict[str, Any])
+        expected = verify_config(folder, config)
         ours = checked(config["pmtrans"], dict[str, Any])
         temperature = read_temperature(ours)
         classes = tuple(checked(config["pretrained_cfg"]["label_names"], list[str]))
         balance, unknown = read_balance(ours, classes), read_unknown(ours)
         preprocessing: Preprocessing = checked(ours["preprocessing"], Preprocessing)
-        backbone = BackboneConfig(name=ours["backbone"], weights="none", options=ours["options"])
+        backbone = BackboneConfig(
+            name=ours["backbone"],
+            weights="none",
+            options=ours["options"],
+            bottleneck=checked(ours.get("bottleneck", 0), int),
+            distillation_token=checked(ours.get("distillation_token", True), bool),
+        )
         head: HeadKind = checked(ours["head"], HeadKind)
         _refuse_more_than_an_architecture(backbone, preprocessing, classes)
+        verify_weights(folder, expected)
         state = safetensors.torch.load_file(folder / "model.safetensors")
         _refuse_not_finite(state)
+    except ChangedError:
+        raise
     except (FileNotFoundError, PermissionError):  # safetensors has the first for both
         raise ModelError(_not_opened(folder)) from None
     except KeyError as error:
@@ -81,7 +93,8 @@ def load_model(folder: Path) -> TrainedModel:
     except (TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
         raise ModelError(f"{shown!r} cannot be opened: {one_line(error, 150)}") from None
     try:
-        built = create_backbone(backbone.name, "none", preprocessing.image_size, backbone.options)
+        shape = backbone.bottleneck, backbone.distillation_token
+        built = create_backbone(backbone.name, "none", preprocessing.image_size, backbone.options, *shape)
         model = Model(built, len(classes), head)
         _load(model, state)
     except (MemoryError, RuntimeError, KeyError) as error:
@@ -99,11 +112,7 @@ def _refuse_more_than_an_architecture(
         raise ValueError("config.json: image_size, resize_to or the classes are impossible")
     if not len(preprocessing.mean) == len(preprocessing.std) == 3 or not all(preprocessing.std):
         raise ValueError("config.json: mean and std must be three numbers")
-    for key, value in backbone.options.items():
-        largest = MAX_DEPTH if "depth" in key else MAX_WIDTH
-        numbers = value if isinstance(value, list | tuple) else [value]
-        if len(numbers) > 64 or any(isinstance(one, int | float) and not abs(one) <= largest for one in numbers):
-            raise ValueError(f"config.json: option {one_line(key, 60)} is impossible")
+    refuse_absurd(backbone.options)
 
 
 def _refuse_not_finite(state: dict[str, Tensor]) -> None:
@@ -123,21 +132,44 @@ def _not_opened(folder: Path) -> str:
 
 def _tensors(model: Model) -> dict[str, Tensor]:
     head = model.head.state_dict()
-    names = [f"{name}." for name in _classifier_names(model)] if model.head_kind == "linear" else [_MLP]
-    placed = {prefix + name: value.clone() for prefix in names for name, value in head.items()}
-    return {**model.backbone.timm_state_dict(), **placed}
+    tensors = model.backbone.timm_state_dict()
+    if not _is_timm(model):
+        bottleneck = {} if model.backbone.bottleneck is None else model.backbone.bottleneck.state_dict()
+        ours = {_HEAD: head, _BOTTLENECK: bottleneck}
+        return tensors | {prefix + name: value for prefix, part in ours.items() for name, value in part.items()}
+    for place, shares in zip(_classifier_names(model), _shares(model), strict=True):
+        tensors |= {f"{place}.{name}": value * shares for name, value in head.items()}
+    return tensors
 
 
 def _load(model: Model, state: dict[str, Tensor]) -> None:
-    prefixes = (*(f"{name}." for name in _classifier_names(model)), _MLP)
-    used = f"{_classifier_names(model)[0]}." if model.head_kind == "linear" else _MLP
-    head = {name.removeprefix(used): value for name, value in state.items() if name.startswith(used)}
-    model.head.load_state_dict(head)
+    prefixes = (*(f"{name}." for name in _classifier_names(model)), _HEAD, _BOTTLENECK)
+    used, share = (f"{_classifier_names(model)[0]}.", _shares(model)[0]) if _is_timm(model) else (_HEAD, None)
+    head = _part(state, used)
+    model.head.load_state_dict({name: value / share for name, value in head.items()} if share else head)
+    if model.backbone.bottleneck is not None:
+        model.backbone.bottleneck.load_state_dict(_part(state, _BOTTLENECK))
     model.backbone.load_timm_state_dict({n: v for n, v in state.items() if not n.startswith(prefixes)})
 
 
+def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _is_timm(model: Model) -> bool:
+    """Whether the model is one of timm's, classifier included."""
+    return model.head_kind == "linear" and model.backbone.bottleneck is None
+
+
+def _shares(model: Model) -> tuple[int, ...]:
+    """What each of timm's classifiers is multiplied with: timm takes the mean of two, so that one alone is doubled."""
+    names = _classifier_names(model)
+    alone = getattr(model.backbone, "class_token_alone", False)
+    return (2, 0) if alone and len(names) == 2 else (1,) * len(names)
+
+
 def _classifier_names(model: Model) -> list[str]:
-    """timm's names of the classifier; a distilled DeiT has two, which the same weights serve."""
+    """timm's names of the classifier; a distilled DeiT has two, one for each of its tokens."""
     name = model.backbone.trunk.pretrained_cfg.get("classifier") or "head"
     return [name] if isinstance(name, str) else list(name)
 
@@ -150,7 +182,7 @@ def _config(trained: TrainedModel) -> dict[str, Any]:
     return {
         "architecture": architecture,
         "num_classes": len(trained.classes),
-        "num_features": model.backbone.features,
+        "num_features": int(model.backbone.trunk.num_features),
         "model_args": {**_size_argument(model.backbone, size), **trained.backbone.options},
         "pretrained_cfg": {
             **timm_config,
@@ -169,6 +201,8 @@ def _config(trained: TrainedModel) -> dict[str, Any]:
             "options": trained.backbone.options,
             "weights": _origin(trained.backbone.weights),
             "head": model.head_kind,
+            "bottleneck": trained.backbone.bottleneck,
+            "distillation_token": trained.backbone.distillation_token,
             "temperature": trained.temperature,
             "preprocessing": asdict(preprocessing),
         },

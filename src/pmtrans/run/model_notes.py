@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pmtrans.errors import ModelError, one_line
 from pmtrans.files import write_json
+from pmtrans.run.checksums import verify_config, with_checksum
 from pmtrans.selection.prior import reweighted
 from pmtrans.selection.unknown_threshold import UnknownThreshold
 from pmtrans.texts import checked, read_json
@@ -49,12 +50,13 @@ def annotate_model(folder: Path, balance: ClassBalance | None, unknown: UnknownT
     config = read_json(path, dict[str, Any])
     if not isinstance(config.get("pmtrans"), dict):
         raise ModelError(f"{one_line(path)!r} was changed: it has no section pmtrans. Train again with --overwrite.")
+    weights = verify_config(folder, config)
     ours = {key: value for key, value in config["pmtrans"].items() if key not in ("prior", "unknown")}
     if balance is not None:
         ours["prior"] = {name: [round(share, 8) for share in shares] for name, shares in asdict(balance).items()}
     if unknown is not None:
         ours["unknown"] = asdict(unknown)
-    write_json(path, {**config, "pmtrans": ours})
+    write_json(path, with_checksum({**config, "pmtrans": ours}, weights))
 
 
 def read_balance(section: Mapping[str, Any], classes: Sequence[str]) -> ClassBalance | None:
