@@ -254,7 +254,7 @@ def true_answer(one: Judged) -> str:
 def each_estimator(cases: Sequence[Case]) -> Iterator[tuple[str, float, float]]:
     """(name, mean error as it is, mean error with a line fitted on the other tasks) of each estimator alone."""
     points = [(case, name) for case in cases for name in SOURCE_MODELS]
-    points = list({(c.task, c.target, c.is_run, n): (c, n) for c, n in points}.values())
+    points = list({(c.stage, n): (c, n) for c, n in points}.values())
     truth = [case.truth[name] for case, name in points]
     for part in signals_of(*points[0]).parts:
         values = [signals_of(case, name).parts[part] for case, name in points]

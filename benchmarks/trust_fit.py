@@ -31,9 +31,11 @@ from pmtrans.selection.left_out import (
 )
 from pmtrans.selection.signals import ModelSignals, PairSignals
 
-RUN_WEIGHT = 5.0  # a full training counts as much as this many adaptations on cached features
+RUN_WEIGHT = 1.5  # of a full training, in adaptations on cached features: with 2, a verdict was swapped
 SOURCE_MODELS: tuple[Name, ...] = ("probe", "source_only")
 HALF = 50  # target images at which an adaptation counts half in a fit
+
+Stage = tuple[str, str, float, float]
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,19 @@ class Case:
     best: float  # accuracy of the best evaluation, by target labels
 
     @property
+    def stage(self) -> Stage:
+        """Which probe and source-only model these are: several full trainings start from the same."""
+        target = "full training" if self.is_run else self.target
+        return self.task, target, self.truth["probe"], self.truth["source_only"]
+
+    @property
     def weight(self) -> float:
         return (RUN_WEIGHT if self.is_run else 1.0) * self.pair.images / (self.pair.images + HALF)
 
 
 def fit_constants(cases: Sequence[Case], rests_on: str) -> Constants:
     """Every residual behind a width is of a task that its fit has not seen."""
-    distinct = list({(case.task, case.target, case.is_run): case for case in cases}.values())
+    distinct = list({case.stage: case for case in cases}.values())
     points = [(case, name) for case in distinct for name in SOURCE_MODELS]
     with_other, with_other_spread, left_out = _fit_accuracy(points, alone=False)
     alone, alone_spread, _ = _fit_accuracy(points, alone=True)
@@ -74,7 +82,7 @@ def signals_of(case: Case, name: Name) -> ModelSignals:
     return found
 
 
-LeftOut = dict[tuple[str, str, bool, Name], float]  # estimates of source models by fits without their task
+LeftOut = dict[tuple[Stage, Name], float]  # estimates of source models by fits without their task
 
 
 def _fit_accuracy(points: list[tuple[Case, Name]], alone: bool) -> tuple[Linear, Spread, LeftOut]:
@@ -86,7 +94,7 @@ def _fit_accuracy(points: list[tuple[Case, Name]], alone: bool) -> tuple[Linear,
     tasks = [case.task for case, _ in points]
     residual_N = left_out_residuals(x_NF, y_N, weight_N, tasks)
     left_out = {
-        (case.task, case.target, case.is_run, name): inverse_logit(y - residual)
+        (case.stage, name): inverse_logit(y - residual)
         for (case, name), y, residual in zip(points, y_N, residual_N, strict=True)
     }
     sampling_N = np.array(
@@ -101,7 +109,7 @@ def _fit_source_gain(cases: list[Case], left_out: LeftOut) -> tuple[Linear, Spre
     rows, truth = [], []
     for case in cases:
         assert case.source.on_probe is not None
-        probe, source_only = (left_out[case.task, case.target, case.is_run, name] for name in SOURCE_MODELS)
+        probe, source_only = (left_out[case.stage, name] for name in SOURCE_MODELS)
         rows.append(source_gain_regressors(case.source.on_probe.gain, case.source.on_source, probe, source_only))
         truth.append(case.truth["source_only"] - case.truth["probe"])
     disputed_N = np.array([case.source.on_probe.disputed for case in cases if case.source.on_probe is not None])
@@ -122,7 +130,7 @@ def _fit_gain(cases: list[Case], left_out: LeftOut) -> tuple[Linear, Spread, Spr
     plain_N = _plain_weight(cases)
     gain_spread = fit_spread(residual_N, disputed_N, np.sqrt(disputed_N / images_N), plain_N, LEVEL)
 
-    before_N = np.array([left_out[case.task, case.target, case.is_run, "source_only"] for case in cases])
+    before_N = np.array([left_out[case.stage, "source_only"] for case in cases])
     estimated_N = before_N + (y_N - residual_N)
     truth_N = np.array([case.truth["adapted"] for case in cases])
     on_logits_N = np.array([logit(t) - logit(e) for t, e in zip(truth_N, estimated_N, strict=True)])

@@ -41,7 +41,7 @@ CONSTANTS = Constants(
     gain=Linear((0.8,), 0.0),
     gain_spread=Spread(0.04, 0.0, 1.0),
     adapted_spread=Spread(0.2, 0.0, 1.0),
-    reliability={"helped": 0.5},
+    reliability={"helped": 0.75},
     rests_on="made up",
 )
 PAIR = PairSignals(0.2, 60, 20, disputed=0.36, dead=0.0, source_drop=0.0, images=400, classes=10)
@@ -99,7 +99,7 @@ def test_the_lead_of_the_probe_is_taken_off_and_its_uncertainty_added() -> None:
     assert "linear probe" not in against_source.reason
     alone = math.sqrt(0.04**2 + 0.36 / 400)  # where the source-only model is the reference, nothing is added
     sure = 0.5 * (1 - math.erf((0.02 - own.gain) / alone / math.sqrt(2)))
-    assert against_source.probability == pytest.approx(0.5 * sure)  # times its reliability
+    assert against_source.probability == pytest.approx(0.75 * sure)  # times its reliability
     deviation = math.hypot(math.sqrt(0.04**2 + 0.36 / 400), ahead.change.deviation)
 
     def below(change: float) -> float:
@@ -127,7 +127,7 @@ def test_a_source_only_model_is_judged_against_the_probe() -> None:
     assert said.name == "helped"
     assert said.gain == found.change.gain
     below = 0.5 * (1 + math.erf((0.02 - said.gain) / found.change.deviation / math.sqrt(2)))
-    assert said.probability == pytest.approx(0.5 * (1 - below))  # corrected by the reliability of that answer
+    assert said.probability == pytest.approx(0.75 * (1 - below))  # corrected by the reliability of that answer
     with pytest.raises(AssertionError):
         judge_source_only(SourceModels({}, "probe"), seen, CONSTANTS)
     with pytest.raises(AssertionError):

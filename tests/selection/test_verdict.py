@@ -72,7 +72,8 @@ def test_the_probabilities_are_those_of_a_normal_change() -> None:
         (0.001, 0.01, "unchanged"),
         (0.06, 0.08, "cannot tell"),  # probable, but its opposite is too
         (0.001, 0.05, "cannot tell"),  # a gain of a tenth of a point is no help
-        (0.025, 0.02, "helped"),
+        (0.026, 0.02, "helped"),  # 0.62
+        (0.024, 0.02, "cannot tell"),  # 0.58
     ],
 )
 def test_the_most_probable_answer_is_given_if_it_is_probable_enough(
@@ -86,6 +87,7 @@ def test_the_most_probable_answer_is_given_if_it_is_probable_enough(
 def test_the_stated_probability_is_corrected_by_what_was_found_on_tasks_left_out() -> None:
     plain, corrected = (verdict(Change(0.1, 0.04), pair(), 0.0, r) for r in (None, {"helped": 0.8}))
     assert corrected.probability == pytest.approx(0.8 * plain.probability)
+    assert verdict(Change(0.1, 0.04), pair(), 0.0, {"helped": 0.6}).name == "cannot tell"  # 0.98 x 0.6
     assert corrected.name == plain.name == "helped"
 
 

@@ -7,7 +7,7 @@ are evaluated on with labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,14 +53,18 @@ class LabelledDomain:
         return len(self.images)
 
 
-def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[LabelledDomain, LabelledDomain]:
+def split_holdout(
+    source: LabelledDomain, share: float, seed: int, alike: Sequence[Sequence[int]] = ()
+) -> tuple[LabelledDomain, LabelledDomain]:
     """(training part, held-out part), stratified by class; a class with a single image stays in training.
 
-    Of several sources each gives its own held-out part, as if it were alone.
+    Of several sources each gives its own held-out part, as if it were alone. ``alike``: groups of places whose images
+    look alike; those of one class are held out together or not at all, unless no group of the class is small enough.
     """
     labels = np.asarray(source.labels)
     if source.sources:
         labels = labels + len(source.classes) * np.asarray(source.origins)
+    group_of = {place: number for number, group in enumerate(alike) for place in group}
     random = np.random.default_rng(random_seed(seed, "holdout"))
     held = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
@@ -68,8 +72,25 @@ def split_holdout(source: LabelledDomain, share: float, seed: int) -> tuple[Labe
         count = min(round(share * len(members)) if share else 0, len(members) - 1)
         if share and count == 0 and len(members) > 3:
             count = 1
-        held[random.permutation(members)[:count]] = True
+        drawn = random.permutation(members).tolist()
+        held[_whole_groups(drawn, count, group_of) or drawn[:count]] = True
     return subset(source, np.flatnonzero(~held).tolist()), subset(source, np.flatnonzero(held).tolist())
+
+
+def _whole_groups(drawn: Sequence[int], count: int, group_of: Mapping[int, int]) -> list[int]:
+    """The first of the drawn places, with all drawn ones of their groups, up to ``count``; larger groups are passed by.
+
+    Where every group is larger, the smallest, if it is at most half of what was drawn; otherwise nothing.
+    """
+    groups: dict[int, list[int]] = {}  # in the order of their first members; an image that is like no other is alone
+    for place in drawn:
+        groups.setdefault(group_of.get(place, -1 - place), []).append(place)
+    held: list[int] = []
+    for group in groups.values():
+        if len(held) + len(group) <= count:
+            held += group
+    smallest = min(groups.values(), key=len)
+    return held or (smallest if count and len(smallest) <= len(drawn) / 2 else [])
 
 
 def sample_domain(source: LabelledDomain, max_images: int, seed: int) -> LabelledDomain:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
+from pmtrans.data.checking.look_alikes import Look, look_alikes
 from pmtrans.data.checking.readable import fast_check, keep_readable, keep_readable_labelled
 from pmtrans.data.domain import LabelledDomain, split_holdout
 from pmtrans.data.given import GivenModel, read_given_labels
@@ -62,12 +63,14 @@ def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
             settings.target_labels, target.domain, source.classes, kept_share=settings.target_labels_kept,
             seed=config.seed, root=root, **columns,
         )  # fmt: skip
+    alike: list[list[int]] = []
     if decode:
-        source, target = _handle_unreadable(source, target, settings.on_bad_image, reporter)
+        source, target, looks = _handle_unreadable(source, target, settings.on_bad_image, reporter)
+        alike = look_alikes(source.paths, looks)
         labels = None if labels is None else labels.within(target.domain)
     if len(target.domain) < 2:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image, but adaptation needs at least 2.")
-    training, holdout = split_holdout(source, settings.holdout, config.seed)
+    training, holdout = split_holdout(source, settings.holdout, config.seed, alike)
     return Data(training, holdout, target, target_labels=labels)
 
 
@@ -89,13 +92,14 @@ def read_unlabelled(config: Config, classes: Sequence[str], reporter: Reporter, 
 
 def _handle_unreadable(
     source: LabelledDomain, target: Target, on_bad_image: str, reporter: Reporter
-) -> tuple[LabelledDomain, Target]:
+) -> tuple[LabelledDomain, Target, dict[str, Look]]:
     """Refuse or leave out unreadable images before the first step, so that the data order stays fixed."""
-    bad, warnings = fast_check(source, target)
-    for warning in warnings:
+    checked = fast_check(source, target)
+    bad = checked.bad
+    for warning in checked.warnings:
         reporter.warn(warning)
     if not bad:
-        return source, target
+        return source, target, checked.looks
     examples = "; ".join(f"{one_line(file.path)}: {file.reason}" for file in bad[:3])
     if len(bad) > 3:
         examples += "; ..."
@@ -107,4 +111,4 @@ def _handle_unreadable(
     reporter.warn(f"{len(bad)} unreadable images are left out: {examples}")
     labelled = keep_readable_labelled(target.labelled, bad) if target.labelled else None
     kept = replace(target, domain=keep_readable(target.domain, bad), labelled=labelled)
-    return keep_readable_labelled(source, bad), kept
+    return keep_readable_labelled(source, bad), kept, checked.looks

@@ -65,7 +65,7 @@ def _sample(features_NF: Tensor, labels_N: Tensor, seed: int) -> tuple[Tensor, T
 
 
 def _fit(head: nn.Module, features_NF: Tensor, labels_N: Tensor, strength: float) -> nn.Module:
-    penalised = [parameter for parameter in head.parameters() if parameter.ndim > 1]
+    layers = [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
     optimiser = torch.optim.LBFGS(
         head.parameters(),
         max_iter=ITERATIONS,
@@ -76,7 +76,8 @@ def _fit(head: nn.Module, features_NF: Tensor, labels_N: Tensor, strength: float
 
     def objective() -> Tensor:
         optimiser.zero_grad()
-        penalty = sum((parameter.square().sum() for parameter in penalised), start=features_NF.new_zeros(()))
+        # of the layers, not of their parameters: the length of a direction (weight_norm) is free
+        penalty = sum((layer.weight.square().sum() for layer in layers), start=features_NF.new_zeros(()))
         loss = cross_entropy(head(features_NF), labels_N) + strength / 2 * penalty
         loss.backward()
         return loss

@@ -1,7 +1,7 @@
-"""The fast check that every training run does: which files cannot be decoded.
+"""The fast check that every training run does: which files cannot be decoded, and what source images look like.
 
 It runs before the first step, so that the data order stays fixed. Every file is decoded, as only that finds truncated
-ones, but JPEGs at an eighth of their size; there are no hashes, no statistics and no domain gap.
+ones, but JPEGs at a fraction of their size; there are no statistics and no domain gap.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pmtrans.data.checking.facts import SMALL_SIDE
+from pmtrans.data.checking.look_alikes import MOST, Look, look_of
 from pmtrans.data.domain import Domain, LabelledDomain, subset
 from pmtrans.data.image import UnreadableImage, load_image
 from pmtrans.data.parallel import map_files
@@ -28,14 +30,32 @@ class UnreadableFile:
     reason: str
 
 
-def fast_check(
-    source: LabelledDomain, target: Target, workers: int | None = None
-) -> tuple[list[UnreadableFile], tuple[str, ...]]:
-    """(unreadable files of both domains, source first; warnings)."""
+@dataclass(frozen=True)
+class Checked:
+    """Unreadable files of both domains, source first; warnings; and looks of source images, by path."""
+
+    bad: list[UnreadableFile]
+    warnings: tuple[str, ...]
+    looks: dict[str, Look]
+
+
+def fast_check(source: LabelledDomain, target: Target, workers: int | None = None) -> Checked:
+    """Decode every file of both domains."""
+    compared = set(source.paths) if len(source) <= MOST else set()
+    looks: dict[str, Look] = {}
+
+    def check(path: str) -> UnreadableFile | None:
+        try:
+            image = load_image(path, at_least=SMALL_SIDE if path in compared else 1)
+        except UnreadableImage as error:
+            return UnreadableFile(path, error.reason)
+        if path in compared and (look := look_of(image)) is not None:
+            looks[path] = look
+        return None
+
     paths = dict.fromkeys((*source.paths, *target.domain.paths))  # a path may be in both
-    found = map_files(_unreadable, list(paths), "checking images", workers)
-    bad = [file for file in found if file is not None]
-    return bad, (*target.warnings, *small_class_warnings(source, bad))
+    bad = [file for file in map_files(check, list(paths), "checking images", workers) if file is not None]
+    return Checked(bad, (*target.warnings, *small_class_warnings(source, bad)), looks)
 
 
 def keep_readable(domain: Domain, bad: Iterable[UnreadableFile]) -> Domain:
@@ -70,11 +90,3 @@ def small_class_warnings(source: LabelledDomain, bad: Iterable[UnreadableFile]) 
     if not small:
         return ()
     return (f"source has fewer than {SMALL_CLASS} images of {len(small)} classes: {abbreviate(small)}",)
-
-
-def _unreadable(path: str) -> UnreadableFile | None:
-    try:
-        load_image(path, at_least=1)
-    except UnreadableImage as error:
-        return UnreadableFile(path, error.reason)
-    return None
