@@ -37,10 +37,12 @@ pytest_plugins = ["tiny_run", "few_digits", "browser", "made_up_evidence"]
 def tiny() -> Callable[..., Model]:
     """``tiny("vit")``: a random model of that family with 3 classes."""
 
-    def create(family: str = "vit", classes: int = 3, head: Any = "linear", seed: int = 0) -> Model:
+    def create(
+        family: str = "vit", classes: int = 3, head: Any = "linear", seed: int = 0, bottleneck: int = 0
+    ) -> Model:
         torch.manual_seed(seed)
         name, options, size = TINY[family]
-        return Model(create_backbone(name, "none", size, options), classes, head)
+        return Model(create_backbone(name, "none", size, options, bottleneck), classes, head)
 
     return create
 

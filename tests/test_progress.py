@@ -54,3 +54,24 @@ def test_a_line_a_minute_tells_the_time_left_over_all_trainings(
         clock.now = 5000.0 + 10 * (step - 40)
         reporter._began = 5000.0
         assert reporter.time_left(step) == said
+
+
+def test_work_in_parts_says_a_line_a_minute_in_a_pipe_and_nothing_if_it_is_short(
+    clock: Time, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Reporter().counted("report", 10) as finished_one:
+        for _ in range(10):
+            clock.now += 25  # lines after 75, 150 and 225 seconds
+            finished_one()
+    assert capsys.readouterr().err.splitlines() == [
+        "12:34:56  report  3/10  about 3 min left",  # 7 x 25 s
+        "12:34:56  report  6/10  about 2 min left",
+        "12:34:56  report  9/10  about 25 s left",
+    ]
+    with Reporter().counted("report", 2) as finished_one:
+        clock.now += 59
+        finished_one()
+    with Reporter(quiet=True).counted("report", 2) as finished_one:
+        clock.now += 590
+        finished_one()
+    assert capsys.readouterr().err == ""

@@ -34,7 +34,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
         ("train.baseline", "true or false", True, ""),
         ("pmtrans.beta_start", "list of 2 float", [1.0, 1.0], ""),
         ("method.ssrt.confidence", "float", 0.4, ">= 0, < 1"),
-        ("source_only.head", "one of: linear, mlp", "linear", ""),
+        ("source_only.head", "one of: linear, mlp, weight_norm, pair, mlp_pair", "linear", ""),
         ("ssrt.layers", "list of int or null", None, ""),
     ],
 )

@@ -80,9 +80,10 @@ def once_saved(run: Path, name: str, then: Callable[[], object]) -> Callable[[],
     def wait_and_do() -> None:
         for _ in range(6000):
             if (run / "checkpoints" / name).is_dir():
-                break
+                then()
+                return
             time.sleep(0.01)
-        then()
+        pytest.fail(f"no checkpoint {name} after a minute")
 
     return wait_and_do
 

@@ -191,11 +191,11 @@ def evaluate(
     return measure(Path(run), str(data), place, batch_size, workers, device, calibrate)
 
 
-def report(run: Location, out: Location | None = None) -> Path:
+def report(run: Location, out: Location | None = None, *, quiet: bool = False) -> Path:
     """One page about a run; returns its path."""
     from pmtrans.report.page import write_report
 
-    return write_report(Path(run), None if out is None else Path(out))
+    return write_report(Path(run), None if out is None else Path(out), reporter=Reporter(quiet))
 
 
 def compare(runs: Sequence[Location], out: Location | None = None) -> Path:
@@ -205,14 +205,14 @@ def compare(runs: Sequence[Location], out: Location | None = None) -> Path:
     return write_comparison([Path(run) for run in runs], None if out is None else Path(out))
 
 
-def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0) -> Path:
-    """Choose the target images whose labels tell most; returns the page that shows them, beside labels.csv."""
+def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0, quiet: bool = False) -> Path:
+    """Choose the target images whose labels tell most; returns labels.csv, with a page that shows them beside it."""
     from pmtrans.errors import RunError, one_line
     from pmtrans.labelling.choice import pick_images
     from pmtrans.labelling.worksheet import write_folder
     from pmtrans.report.material import read_material
 
-    material = read_material(Path(run))
+    reporter, material = Reporter(quiet), read_material(Path(run))
     if material.data is None:
         raise RunError(material.warnings[-1])
     if material.evidence is None:
@@ -227,8 +227,9 @@ def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0)
     picks = pick_images(material.evidence, count, seed, labelled)
     if len(picks) < count:
         without = " without a label" if labelled else ""
-        Reporter().warn(f"the target has {len(picks)} images{without}: all of them are listed")
-    return write_folder(Path(out), picks, material.data.target.domain.paths, material.data.source.classes)
+        reporter.warn(f"the target has {len(picks)} images{without}: all of them are listed")
+    paths, classes = material.data.target.domain.paths, material.data.source.classes
+    return write_folder(Path(out), picks, paths, classes, reporter)
 
 
 def watch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from contextlib import suppress
@@ -52,6 +53,12 @@ def forget_peak(device: torch.device) -> None:
         return
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the highest resident memory falls to the present
+
+
+def return_freed_memory() -> None:
+    """Give the system back what the C library keeps of freed memory, where it can be asked to (glibc)."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak_memory(device: torch.device) -> int:

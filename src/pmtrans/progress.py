@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -83,7 +83,7 @@ class Reporter:
             return ""
         pace = (time.monotonic() - self._began) / done
         seconds = pace * (self._steps - step + self._trainings_after * self._steps)
-        return f"about {_readable(seconds)} left" + (" for the run" if self._trainings_after else "")
+        return f"about {readable_time(seconds)} left" + (" for the run" if self._trainings_after else "")
 
     def has_had_enough(self) -> bool:
         """Whether training should end at this step, as if it were the last; asked after every step."""
@@ -103,13 +103,37 @@ class Reporter:
             parts = (time.strftime("%H:%M:%S"), self._title, f"step {step}/{self._steps}", said, f"{rate:.0f} img/s")
             self.note("  ".join(part for part in (*parts, self.time_left(step)) if part))
 
+    @contextmanager
+    def counted(self, title: str, parts: int) -> Iterator[Callable[[], None]]:
+        """Progress of work other than training, such as the sections of a page; call what it gives after each part.
+
+        In a pipe, a line with the time of day a minute: what takes less says nothing.
+        """
+        self.start(title, 0, parts)
+        self._last_line, done = time.monotonic(), 0
+
+        def finished_one() -> None:
+            nonlocal done
+            done += 1
+            if self._bar is not None:
+                self._bar.update(self._task, completed=done)
+            elif time.monotonic() - self._last_line >= LINE_EVERY:
+                self._last_line = time.monotonic()
+                self.note(f"{time.strftime('%H:%M:%S')}  {title}  {done}/{parts}  {self.time_left(done)}")
+
+        try:
+            yield finished_one
+        finally:
+            self.stop()
+
     def stop(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
-def _readable(seconds: float) -> str:
+def readable_time(seconds: float) -> str:
+    """``12 min``."""
     minutes = seconds / 60
     return f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min" if minutes >= 1.5 else f"{seconds:.0f} s"
 

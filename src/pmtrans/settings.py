@@ -40,5 +40,11 @@ def validate(tree: dict[str, Any]) -> Config:
     for key in switches:
         if key in REMOVED:
             raise ConfigError(f"Key 'method.{key}' is gone: {REMOVED[key]}.")
-    options = checked(METHODS[name].options, switches, "method.")
-    return config.model_copy(update={"method": {"name": name, **options.model_dump(mode="json")}})
+    schema = METHODS[name].options
+    if config.backbone.bottleneck and schema.head_behind_bottleneck is not None:
+        switches.setdefault("head", schema.head_behind_bottleneck)
+    options = checked(schema, switches, "method.")
+    implied = {k: v for k, v in options.of_backbone().items() if k not in config.backbone.model_fields_set}
+    backbone = config.backbone.model_copy(update=implied)
+    method = {"name": name, **options.model_dump(mode="json")}
+    return config.model_copy(update={"backbone": backbone, "method": method})

@@ -15,12 +15,14 @@ from pmtrans.automatic import auto as module
 from pmtrans.automatic.auto import Outcome, auto
 from pmtrans.automatic.budget import Clock, TimedReporter
 from pmtrans.automatic.leaderboard import Row, best, leaderboard_csv, ranked
+from pmtrans.automatic.plan import Cost, Length
 from pmtrans.bench.entry import Entry, SharedSettings
 from pmtrans.errors import RunError
 from pmtrans.labelling.choice import pick_images
 from pmtrans.report.material import read_material
 from pmtrans.report.page import render_report
 from pmtrans.texts import read_json
+from tiny_data import write_domain
 
 FEW = (Entry("pmtrans", "best"), Entry("mcc"), Entry("pmtrans", "paper"))
 COLUMNS = "method,preset,score,estimate,low,high,verdict,seconds,shipped"
@@ -30,9 +32,11 @@ COLUMNS = "method,preset,score,estimate,low,high,verdict,seconds,shipped"
 def run(two_domains: tuple[Path, Path], tmp_path: Path, tiny_settings: list[str]) -> Callable[..., Outcome]:
     domains = {"data.source": str(two_domains[0]), "data.target": str(two_domains[1]), "seed": 0}
 
-    def call(budget: float, out: str = "out", *more: str, **options: Any) -> Outcome:
+    def call(
+        budget: float, out: str = "out", *more: str, given: dict[str, Any] | None = None, **options: Any
+    ) -> Outcome:
         settings = SharedSettings(None, (*tiny_settings, "train.evaluate_every=3", *more), {})
-        return auto(settings, domains, tmp_path / out, budget, quiet=True, **options)
+        return auto(settings, {**domains, **(given or {})}, tmp_path / out, budget, quiet=True, **options)
 
     return call
 
@@ -118,6 +122,54 @@ def test_a_time_too_short_for_a_training_gives_the_probe_and_more_time_goes_on_f
     run(3600)
     assert {"source_only", "pmtrans"} <= {row["method"] for row in rows(out)}
     assert (out / "finished.json").is_file()
+
+
+def test_other_images_or_labels_are_another_search(
+    run: Callable[..., Outcome], two_domains: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run(0.001)
+    moved = tmp_path / "moved"
+    two_domains[1].rename(moved)
+    run(0.001, given={"data.target": str(moved)})  # the same images elsewhere
+    next(moved.rglob("*.png")).unlink()
+    with pytest.raises(RunError, match=r"begun with other data \(target\): choose another --out"):
+        run(0.001, given={"data.target": str(moved)})
+
+
+def test_several_sources_target_labels_and_an_open_target_have_a_leaderboard_too(
+    run: Callable[..., Outcome], two_domains: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENTRIES", FEW[:2])
+    second = write_domain(tmp_path / "second", ["ant", "bee", "cat"], 4, tint=30, seed=2)
+    write_domain(two_domains[1], ["dog"], 3, tint=60, seed=3)  # of no source class
+    labels = tmp_path / "labels.csv"
+    known = sorted(path for path in two_domains[1].rglob("*.png") if path.parent.name in ("ant", "bee"))[::2]
+    labels.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in known))
+    given = {"data.source": [str(two_domains[0]), str(second)], "data.target_labels": str(labels)}
+    outcome = run(3600, "out", "data.target_classes=open", given=given)
+    assert {row["method"] for row in rows(tmp_path / "out")} == {"linear_probe", "source_only", "pmtrans", "mcc"}
+    assert outcome.summary.target_labels is not None
+    assert set(outcome.summary.sources or {}) == {"source", "second"}
+    assert pmtrans.load(tmp_path / "out").predict(known[:1])
+
+
+def test_the_time_of_a_rehearsal_is_not_there_for_the_training_after_it(
+    run: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENTRIES", FEW[:2])
+    rehearsed: list[str] = []
+
+    def rehearse(config: Any, *rest: Any) -> tuple[Cost, Length]:
+        """Nothing costs anything, but that a rehearsal of MCC takes nearly all the time."""
+        rehearsed.append(config.method["name"])
+        return Cost(100.0 if rehearsed[-1] == "mcc" else 1e-9, 0.0), Length(6, 3)
+
+    monkeypatch.setattr(module, "measure", rehearse)
+    monkeypatch.setattr(module._Auto, "_slowness", lambda search: 1.0)
+    monkeypatch.setattr(Clock, "left", property(lambda clock: 100.0 if "mcc" in rehearsed else 3600.0))
+    run(3600)
+    assert rehearsed == ["source_only", "pmtrans", "mcc"]
+    assert "mcc" not in {row["method"] for row in rows(tmp_path / "out")}  # 600 seconds do not fit into 100
 
 
 def test_a_folder_of_somebody_else_is_not_touched(run: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def test_no_verb_imports_anything_heavy_to_refuse_a_wrong_path_or_name(tmp_path:
         f"train {data} --out run --from nowhere",
         f"train {data} --out run train.epocs=3",
         f"train {data} --out {tmp_path}",
+        f"train --source {tmp_path} --out run",
+        f"auto {data} --out run method.name=mcc",
         f"auto --source nowhere --target {tmp_path} --out run",
         "check --source nowhere --target nowhere",
         "demo --method pmtras",

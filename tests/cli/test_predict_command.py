@@ -105,7 +105,12 @@ def test_killed_half_way_and_started_again_gives_the_file_of_one_go(
         (["export", "{model}", "--format", "torch", "--out", "{here}/x.onnx"], "contradicts the ending"),
         (["export", "{model}", "--out", "{here}/x.bin"], "ends neither in .onnx nor in .pt2"),
         (["export", "{model}", "--out", "{model}/config.json", "--format", "onnx"], "replace it with --overwrite"),
+        (["export", "{model}", "--out", "{here}/x.xml", "--with-preprocessing"], "use ONNX with --with-preprocessing"),
+        (["export", "{model}", "--out", "{here}/x.ir", "--format", "openvino"], "OpenVINO opens .xml files only"),
         (["serve", "{model}", "--host", "256.0.0.1"], "Cannot listen"),
+        (["serve", "{model}", "--host", "256.0.0.1", "--workers", "2"], "Cannot listen"),
+        (["serve", "{model}", "--api-keys", "{here}/no-such-file"], "no-such-file: "),
+        (["serve", "{model}", "--backend", "onnx", "--device", "cuda"], "--backend onnx runs on the CPU"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -123,7 +128,10 @@ def test_mistakes_are_one_line_and_exit_code_2(
     ("module", "arguments", "extra"),
     [
         ("onnxruntime", ["export", "{model}", "--out", "{here}/x.onnx"], "pmtrans[onnx]"),
+        ("openvino", ["export", "{model}", "--out", "{here}/x.xml"], "pmtrans[openvino]"),
         ("fastapi", ["serve", "{model}"], "pmtrans[serve]"),
+        ("prometheus_client", ["serve", "{model}"], "pmtrans[serve]"),
+        ("openvino", ["serve", "{model}", "--backend", "openvino"], "pmtrans[openvino]"),
         ("pyarrow", ["predict", "{model}", "{here}", "--out", "rows.parquet"], "pmtrans[parquet]"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A value that is given twice is refused by every verb: the last one would win without a word."""
+"""An option that is given twice is refused by every verb: the last one would win without a word."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pmtrans.cli import app
 from pmtrans.errors import ConfigError, DataError
+from pmtrans.settings import load_config
 
 
 def _commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -55,5 +56,36 @@ def test_what_may_be_repeated_still_may() -> None:
     assert isinstance(CliRunner().invoke(app, sources).exception, DataError)
     result = CliRunner().invoke(app, ["bench", "figures", "--runs", "a", "--runs", "b", "--out", "c", "--help"])
     assert result.exit_code == 0
-    settings = ["train.epochs=1", "train.epochs=2"]  # a script may add to a common list
-    assert CliRunner().invoke(app, ["train", "--quiet", "--quiet", *settings, "--help"]).exit_code == 0
+    assert CliRunner().invoke(app, ["train", "--quiet", "--quiet", "--help"]).exit_code == 0
+
+
+def test_of_a_setting_the_last_value_counts_and_two_keys_of_one_mapping_both_do() -> None:
+    config = load_config(None, ["train.epochs=1", "train.clip=1", "train.epochs=3"], {})
+    assert (config.train.epochs, config.train.clip) == (3, 1)
+    nested = load_config(None, ["backbone.options.depth=1", "backbone.options.embed_dim=8"], {})
+    assert nested.backbone.options == {"depth": 1, "embed_dim": 8}
+
+
+def test_every_verb_takes_its_run_as_first_argument_and_label_these_also_as_an_option() -> None:
+    for verb in ("adapt", "evaluate", "export", "label-these", "predict", "serve", "watch"):
+        first = next(param for param in COMMANDS[verb,].params if param.param_type_name == "argument")
+        assert first.metavar == "RUN", verb
+    assert COMMANDS["report",].params[0].metavar == "RUN..."
+    for run in (["nowhere"], ["--run", "nowhere"]):
+        result = CliRunner().invoke(app, ["label-these", *run, "--out", "x"])
+        assert str(result.exception) == "'nowhere' is not a run folder: there is no such folder."
+    assert _refused("label-these", "a", "--run", "b", "--out", "x") == "RUN is given twice: it takes one value."
+    assert _refused("label-these", "--out", "x") == "Name the run: pmtrans label-these RUN --out DIR."
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_help_is_not_cut_at_80_columns_and_names_no_parameter_of_ours(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    text = CliRunner().invoke(app, [*names, "--help"]).output
+    assert "Usage" in text
+    assert not [line for line in text.splitlines() if "…" in line or len(line) > 80]
+    for argument in COMMANDS[names].params:
+        if argument.param_type_name == "argument":
+            assert argument.metavar, argument.name  # an error would say: Missing argument 'paths'

@@ -72,7 +72,7 @@ def made(name: str, model: Model, **switches: object) -> Method:
 def runs_drawn_by_no_label(monkeypatch: pytest.MonkeyPatch) -> None:
     """CAN and ILA-DA order pairs on the host by the values of labels, which a simulation has not."""
 
-    def pairs_on_host(source: Tensor, target: Tensor, classes: int, run: int, pairs: int, _: Any) -> Tensor:
+    def pairs_on_host(source: Tensor, target: Tensor, classes: int, run: int, pairs: int, *_: Any) -> Tensor:
         return torch.stack([source.cpu()[:1], target.cpu()[:1]], 1).expand(pairs, 2)
 
     for name in ("can", "ila"):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import pmtrans
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -45,6 +47,17 @@ def test_the_notebook_runs_from_top_to_bottom(notebook: Any, tmp_path: Path, mon
     assert namespace["run"].summary.verdict in ("helped", "unchanged", "hurt", "cannot tell")
     assert {row.label for row in namespace["rows"]} <= set("0123456789")
     assert len(namespace["rows"]) == 5
+    assert namespace["checked"].all_readable
+    assert namespace["measured"].images == 240
+    assert namespace["to_label"].read_text().count("\n") == 11
+    assert namespace["comparison"].is_file()
+    assert namespace["parity"].agreeing == namespace["parity"].images
+
+
+def test_the_notebook_names_all_that_the_package_offers(notebook: Any) -> None:
+    text = "".join(line for cell in notebook["cells"] for line in cell["source"])
+    missing = [name for name in pmtrans.__all__ if name != "__version__" and f"pmtrans.{name}(" not in text]
+    assert not missing
 
 
 def test_the_notebook_carries_no_output(notebook: Any) -> None:

@@ -8,17 +8,21 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from pmtrans.errors import RunError
 from pmtrans.files import write_json
 from pmtrans.progress import Reporter
 from pmtrans.report.comparison import write_comparison
+from pmtrans.report.figures import draw_accuracy
 from pmtrans.report.material import read_material
 from pmtrans.report.page import render_report, write_report
 from pmtrans.report.sections.cautions import cautions
 from pmtrans.report.sections.curves import training
 from pmtrans.report.sections.headline import headline
+from pmtrans.report.sections.per_class import confusion
+from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import read_evidence
 from pmtrans.settings import load_config
 from pmtrans.training.train import train
@@ -213,13 +217,47 @@ def test_warnings_of_training_and_of_the_verdict_are_shown(copied: Path) -> None
     write_json(copied / "summary.json", summary | said)
     with (copied / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 6, "event": "evaluation", "warnings": ["Class <b>x</b> is dying"]}) + "\n")
+        for step in (2, 4, 6):
+            said_at = [f"Class y is dying: 9 images before, {9 - step} now"]
+            file.write(json.dumps({"step": step, "event": "evaluation", "warnings": said_at}) + "\n")
     section = cautions(read_material(copied))
     assert section is not None
     shown = section.values["warnings"]
     assert "Step 6: Class <b>x</b> is dying" in shown
+    assert [text for text in shown if "Class y" in text] == [
+        "Steps 2 to 6 (3 times): Class y is dying: 9 images before, 3 now"
+    ]
     assert "Without labels the verdict is «hurt»; the target's labels say +20.0 points." in shown
     top = headline(read_material(copied))
     assert top.values["advice"].startswith("The target's labels say otherwise: trust them. Shipped: ")
+
+
+def test_the_legend_of_the_shares_lies_on_nothing_and_steps_are_whole_numbers(trained_run: Path) -> None:
+    material = read_material(trained_run)
+    section = confusion(material)
+    assert section is not None
+    figure = next(chart.figure for chart in section.charts if chart.name == "class-shares")
+    figure.draw_without_rendering()
+    [axes], [legend] = figure.axes, figure.legends or [axes.get_legend() for axes in figure.axes]
+    assert not legend.get_window_extent().overlaps(axes.xaxis.get_tightbbox())
+    first, last = axes.get_ylim()
+    assert (first, last) == (2.5, -0.5)  # three classes, none on the edge
+
+    axes = Figure(figsize=(4.6, 3)).subplots()
+    draw_accuracy(axes, {"pmtrans": [{"step": step, "oracle_accuracy": 0.5} for step in (2, 4, 6)]})
+    assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_a_model_that_was_changed_is_left_out_with_a_word(copied: Path) -> None:
+    weights = RunFolder(copied).baseline.model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    section = cautions(read_material(copied))
+    assert section is not None
+    said = [text for text in section.values["warnings"] if "No picture of this model is shown" in text]
+    assert len(said) == 1
+    assert "baseline/model/model.safetensors' was changed since it was written" in said[0]
 
 
 def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from pmtrans.errors import RunError, TrainingError, UserError, one_line
 from pmtrans.files import new_folder, run_lock, settle, write_atomically, write_json, write_text
 from pmtrans.report.comparison import write_comparison
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.provenance import MAY_CHANGE, flatten
+from pmtrans.run.provenance import MAY_CHANGE, fingerprint, flatten
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.estimate import estimate_accuracy
 from pmtrans.texts import read_json
@@ -107,6 +107,7 @@ class _Auto:
 
     def run(self) -> Outcome:
         data = read_data(self._configure(SOURCE), self.reporter)  # the check: unreadable files are told here
+        self._refuse_other_images(data)
         length, methods_fit = self._common_length(data)
         if length is None:
             return self._ship_probe()
@@ -142,6 +143,18 @@ class _Auto:
                 "choose another --out, or --overwrite it."
             )
         return plan
+
+    def _refuse_other_images(self, data: Data) -> None:
+        """Finished trainings are not looked at again: those of other images, or other labels, would be shipped."""
+        found = fingerprint(data.source, data.target.domain, data.labels_given)
+        before = self.plan.setdefault("data", found)
+        changed = [name for name in sorted({*before, *found}) if before.get(name) != found.get(name)]
+        if changed:
+            raise RunError(
+                f"{one_line(self.out)!r} was begun with other data ({', '.join(changed)}): "
+                "choose another --out, or --overwrite it."
+            )
+        self._save()
 
     def _save(self) -> None:
         write_json(self.out / PLAN, self.plan)
@@ -223,7 +236,8 @@ class _Auto:
 
     def _fitting(self, entry: Entry, common: Length, data: Data, is_first: bool) -> Length | None:
         """The common length, or the longest shorter one that is still worth it."""
-        length = longest(common, self._seconds, self._expected(entry, data))
+        cost = self._expected(entry, data)  # first: its rehearsal takes some of the time
+        length = longest(common, self._seconds, cost)
         shortest = common.fewest if is_first else WORTH_SHORTENING * common.steps
         return length if length is not None and length.steps >= shortest else None
 

@@ -64,17 +64,22 @@ def _root(
 
 def main() -> None:
     """Entry point: a user error is one line and exit code 2, a failed training one line and exit code 1."""
-    from pmtrans.errors import ReportedByMainProcess, TrainingError, UserError, one_line
+    from pmtrans.errors import ReportedByMainProcess, TrainingError, UserError, is_out_of_descriptors, one_line
     from pmtrans.processes.environment import is_main
 
     try:
         app()
     except (UserError, TrainingError) as error:
         if is_main() or not isinstance(error, ReportedByMainProcess):
-            print(f"error: {one_line(error, 2000)}", file=sys.stderr)
+            _say(f"error: {one_line(error, 2000)}")
         sys.exit(2 if isinstance(error, UserError) else 1)
     except OSError as error:
         sys.exit(_say_fault(error))
+    except RuntimeError as error:
+        if not is_out_of_descriptors(error):
+            raise
+        _say("error: Too many open files: raise the limit of this shell (ulimit -n), or lower data.workers.")
+        sys.exit(1)
 
 
 def _say_fault(error: OSError) -> int:
@@ -87,10 +92,17 @@ def _say_fault(error: OSError) -> int:
     what = "cannot be written: " if isinstance(error, WriteError) or error.filename is None else ""
     where = f"{one_line(os.fsdecode(error.filename))!r}" if error.filename is not None else "The output"
     where += "" if what else ":"
-    with suppress(OSError, ValueError):  # stderr may be what failed
-        print(f"error: {where} {what}{one_line(error.strerror or error, 200)}.", file=sys.stderr, flush=True)
+    _say(f"error: {where} {what}{one_line(error.strerror or error, 200)}.")
     _silence()
     return 1
+
+
+def _say(line: str) -> None:
+    """Where stderr is full or closed too, the exit code alone has to say it."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        _silence()
 
 
 def _silence() -> None:

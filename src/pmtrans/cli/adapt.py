@@ -8,13 +8,16 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.completion import complete_setting
+
 
 def adapt(
-    model: Annotated[Path, typer.Argument(metavar="RUN_OR_MODEL", help="A finished run folder or a model folder.")],
+    model: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder or a model folder.")],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[section.key=value]...",
+            autocompletion=complete_setting,
             help="Any setting of the training, such as `train.epochs=10`.",
             show_default=False,
         ),
@@ -45,7 +48,7 @@ def adapt(
     ] = None,
     resume: Annotated[
         str,
-        typer.Option(metavar="auto|never|PATH", help="Resume the run in `--out`, or from a run or checkpoint at PATH."),
+        typer.Option(metavar="HOW", help="`auto`: the run in `--out`; `never`; or a run or checkpoint to resume."),
     ] = "auto",
     processes: Annotated[
         int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")

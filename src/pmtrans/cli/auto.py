@@ -7,12 +7,20 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.completion import complete_recipe, complete_setting
+
+_AS_FLAGS = {
+    "data.source": "--source", "data.target": "--target", "data.target_labels": "--target-labels", "seed": "--seed",
+    "method.name": "`pmtrans train --method`",
+}  # fmt: skip
+
 
 def auto(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[section.key=value]...",
+            autocompletion=complete_setting,
             help="Any setting, such as `data.image_size=128`; it is that of all trainings.",
             show_default=False,
         ),
@@ -55,7 +63,11 @@ def auto(
     ] = None,
     recipe: Annotated[
         Path | None,
-        typer.Option(help="A YAML file of settings, or a packaged recipe: `office-31/deit`.", show_default=False),
+        typer.Option(
+            help="A YAML file of settings, or a packaged recipe: `office-31/deit`.",
+            autocompletion=complete_recipe,
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all trainings.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in `--out`.")] = False,
@@ -72,10 +84,14 @@ def auto(
     """
     from pmtrans.cli.early import require_settings
     from pmtrans.config import settings_from_flags
+    from pmtrans.errors import ConfigError
 
     flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights)
     domains = settings_from_flags(source=source or None, target=target, target_labels=target_labels, seed=seed)
     require_settings(recipe, overrides or [], {**flags, **domains})
+    for key in (override.partition("=")[0].strip() for override in overrides or ()):
+        if key in _AS_FLAGS:
+            raise ConfigError(f"Give {_AS_FLAGS[key]} instead of {key!r}.")
     from pmtrans.automatic.auto import auto as run_auto
     from pmtrans.automatic.budget import parse_time
     from pmtrans.automatic.leaderboard import leaderboard_table
@@ -86,7 +102,7 @@ def auto(
     budget = parse_time(time)
     with interruptible(out):
         outcome = run_auto(
-            SharedSettings(recipe, tuple(overrides or ()), flags), domains, out, budget, overwrite, quiet
+            SharedSettings(recipe, tuple(overrides or ()), flags, {}), domains, out, budget, overwrite, quiet
         )
     if not quiet:
         from rich.console import Console

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(help="A benchmark; without it, all are listed.", show_default=False),
+        typer.Argument(metavar="BENCHMARK", help="A benchmark; without it, all are listed.", show_default=False),
     ] = None,
-    folder: Annotated[Path | None, typer.Argument(help="The copy to verify.", show_default=False)] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="The copy to verify.", show_default=False)
+    ] = None,
 ) -> None:
     """Show where to get a benchmark and how to lay it out; given a folder, verify the copy in it.
 

@@ -7,19 +7,24 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.completion import complete_method, complete_setting
+
 
 def demo(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[section.key=value]...",
+            autocompletion=complete_setting,
             help="Any setting, such as `train.epochs=4`.",
             show_default=False,
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write data, runs and figures.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
-    method: Annotated[str, typer.Option(help="`pmtrans` or any other method.")] = "pmtrans",
+    method: Annotated[
+        str, typer.Option(help="`pmtrans` or any other method.", autocompletion=complete_method)
+    ] = "pmtrans",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in `--out`.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:

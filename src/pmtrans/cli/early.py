@@ -13,7 +13,11 @@ _NO_METHODS = {"__init__", "method"}  # files of ``methods`` that are none, besi
 
 
 def require_settings(
-    recipe: Path | None, overrides: Iterable[str], flags: dict[str, Any], out: Path | None = None
+    recipe: Path | None,
+    overrides: Iterable[str],
+    flags: dict[str, Any],
+    out: Path | None = None,
+    needs_weights: bool = True,
 ) -> None:
     """Refuse settings that name a missing file, an unknown method, or an output folder that is somebody else's."""
     from pmtrans.config import Config
@@ -22,6 +26,8 @@ def require_settings(
 
     config = checked(Config, load_tree(recipe, overrides, flags))
     require_method(str(config.method.get("name", "pmtrans")))
+    if not config.data.sources or config.data.target is None:
+        raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     require_sources(config.data.sources)
     for name in ("target", "target_labels", "root", "source_root", "target_root", "classes"):
         place = getattr(config.data, name)
@@ -29,7 +35,8 @@ def require_settings(
             is_flag = name in ("target", "target_labels", "root")
             require_data(f"--{name.replace('_', '-')}" if is_flag else f"data.{name}", place)
     weights = config.backbone.weights
-    if weights not in ("none", "timm") and not weights.startswith("hf-hub:") and not Path(weights).is_file():
+    is_place = weights not in ("none", "timm") and not weights.startswith("hf-hub:")
+    if needs_weights and is_place and not Path(weights).is_file():
         raise ModelError(f"Weights file {one_line(weights)!r} does not exist.")
     if out is not None:
         refuse_occupied(RunFolder(out))

@@ -91,7 +91,7 @@ def _next_steps(summary: Summary, out: Path) -> list[str]:
     if summary.given is not None:
         steps.append(f"pmtrans adapt {run} --target ... --out ...    move on to the next place")
     if getattr(summary, summary.shipped) is None:
-        steps.append(f"pmtrans label-these --run {run} -n 50 --out to-label    50 labels check the estimate")
+        steps.append(f"pmtrans label-these {run} -n 50 --out to-label    50 labels check the estimate")
     if summary.verdict in ("unchanged", "hurt", "cannot tell") and summary.given is None:
         steps.append(
             f"pmtrans train --from {run} --method mcc --source ... --target ... --out ...    another method from the "

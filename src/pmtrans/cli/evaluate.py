@@ -16,7 +16,7 @@ MATRIX = 8  # classes whose confusion matrix fits a terminal of 80 columns; of m
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model folder.")],
     data: Annotated[str, typer.Option(help="Labelled images.", show_default=False)] = ...,  # type: ignore[assignment]
     root: Annotated[
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
@@ -103,20 +103,20 @@ def _show_confusions(console: Console, accuracy: Accuracy) -> None:
     names = [one_line(name, 60) for name in accuracy.per_class]
     if len(names) <= MATRIX:
         table = Table(title="Confusion matrix: rows are true classes, columns predictions")
-        table.add_column("")
+        table.add_column("", overflow="fold")
         for name in names:
-            table.add_column(Text(one_line(name, 7)), justify="right")
+            table.add_column(Text(name), justify="right", overflow="fold")  # no name is cut in a narrow terminal
         for name, row in zip(names, accuracy.confusion_KK.tolist(), strict=True):
-            table.add_row(Text(one_line(name, 20)), *map(str, row))
+            table.add_row(Text(name), *map(str, row))
         console.print(table)
         return
     errors = accuracy.confusions(10)
     if errors:
         table = Table(title="Largest confusions")
         for title in ("true class", "predicted", "images"):
-            table.add_column(title, justify="right" if title == "images" else "left")
+            table.add_column(title, justify="right" if title == "images" else "left", overflow="fold")
         for true, predicted, count in errors:
-            table.add_row(Text(one_line(true, 30)), Text(one_line(predicted, 30)), str(count))
+            table.add_row(Text(one_line(true, 60)), Text(one_line(predicted, 60)), str(count))
         console.print(table)
 
 

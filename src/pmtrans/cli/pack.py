@@ -9,7 +9,7 @@ import typer
 
 
 def pack(
-    folder: Annotated[Path, typer.Argument(help="Images in class folders, or in no folders.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Images in class folders, or in no folders.")],
     out: Annotated[
         Path, typer.Option(help="Folder of the shards. An interrupted packing in it is resumed.", show_default=False)
     ],

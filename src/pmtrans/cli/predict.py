@@ -27,9 +27,10 @@ class Prior(str, Enum):
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder or a model folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model folder.")],
     paths: Annotated[
-        list[str], typer.Argument(help="Folders, images, lists, tables, shards; `-` reads paths from stdin.")
+        list[str],
+        typer.Argument(metavar="PATH...", help="Folders, images, lists, tables, shards; `-` reads paths from stdin."),
     ],
     out: Annotated[str, typer.Option(help="A `.csv`, `.jsonl` or `.parquet` file; `-` is stdout, as CSV.")] = "-",
     top: Annotated[int, typer.Option(min=1, help="Number of classes per image, most probable first.")] = 1,

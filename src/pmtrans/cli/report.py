@@ -9,7 +9,9 @@ import typer
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="A run folder; several are compared.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="A run folder; several are compared.", show_default=False)
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -34,9 +36,10 @@ def report(
     if out is not None and out.is_dir():
         raise RunError(f"--out {one_line(out)!r} is a folder: name a file, such as {one_line(out / 'report.html')!r}.")
     if len(runs) == 1:
+        from pmtrans.progress import Reporter
         from pmtrans.report.page import write_report
 
-        path = write_report(runs[0], out)
+        path = write_report(runs[0], out, reporter=Reporter())
     else:
         from pmtrans.report.comparison import write_comparison
 

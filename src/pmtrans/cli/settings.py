@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pmtrans.cli.completion import complete_key
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
 def settings(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A section, a key, a method, or a part of a key.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="A section, a key, a method, or a part of a key.",
+            autocompletion=complete_key,
+            show_default=False,
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout.")] = False,
 ) -> None:

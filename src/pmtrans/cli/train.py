@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.completion import complete_method, complete_recipe, complete_setting
+
 
 def train(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[section.key=value]...",
+            autocompletion=complete_setting,
             help="Any setting, such as `train.epochs=10`.",
             show_default=False,
         ),
@@ -21,6 +24,7 @@ def train(
     source: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="DIR",
             help="Labelled images: class folders, a list file, a table or shards (`shop-{000..127}.tar`). Given "
             "several times: all of them, their classes matched by name.",
             show_default=False,
@@ -57,10 +61,17 @@ def train(
         str | None,
         typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a safetensors / pth file.", show_default=False),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="A name that `pmtrans methods` lists.", show_default=False)] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="A name that `pmtrans methods` lists.", autocompletion=complete_method, show_default=False),
+    ] = None,
     recipe: Annotated[
         Path | None,
-        typer.Option(help="A YAML file of settings, or a packaged recipe: `office-31/deit`.", show_default=False),
+        typer.Option(
+            help="A YAML file of settings, or a packaged recipe: `office-31/deit`.",
+            autocompletion=complete_recipe,
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same weights, bit for bit (on a CPU).", show_default=False)
@@ -68,7 +79,10 @@ def train(
     baseline: Annotated[
         bool | None,
         typer.Option(
-            "--baseline/--no-baseline", help="Also train a source-only model, to compare with.", show_default=False
+            "--baseline/--no-baseline",
+            help="Also train a source-only model, to compare with.",
+            show_default=False,
+            rich_help_panel="Baseline",  # of its own: --no-baseline has a column, for which others would be cut
         ),
     ] = None,
     source_contributions: Annotated[
@@ -82,7 +96,7 @@ def train(
     ] = None,
     resume: Annotated[
         str,
-        typer.Option(metavar="auto|never|PATH", help="Resume the run in `--out`, or from a run or checkpoint at PATH."),
+        typer.Option(metavar="HOW", help="`auto`: the run in `--out`; `never`; or a run or checkpoint to resume."),
     ] = "auto",
     from_: Annotated[
         Path | None,
@@ -94,7 +108,10 @@ def train(
         ),
     ] = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Processes (GPUs) of this machine that share each batch; the result is the same."
+        ),
     ] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report the memory and time it would take; write nothing.")
@@ -120,7 +137,7 @@ def train(
         weights=weights, method=method, seed=seed, baseline=baseline, device=device,
         source_contributions=source_contributions or None,
     )  # fmt: skip
-    require_settings(recipe, overrides or [], flags, None if dry_run else out)
+    require_settings(recipe, overrides or [], flags, None if dry_run else out, needs_weights=not dry_run)
     if from_ is not None:
         require_run(from_)
     config = load_config(recipe, overrides or [], flags)
@@ -129,7 +146,7 @@ def train(
         from pmtrans.progress import Reporter
         from pmtrans.training.dry_run.plan import make_plan
 
-        plan = make_plan(config, Reporter(quiet))
+        plan = make_plan(config, Reporter(quiet), processes)
         if is_main():
             show_plan(plan)
         raise typer.Exit(0 if plan.memory.fits else 1)  # a script can test whether it fits

@@ -1,7 +1,4 @@
-"""What all verbs have in common: an option that is given twice is refused, as the last one would win silently.
-
-Settings (``section.key=value``) are no options: of them later ones win, so that a script can add to a common list.
-"""
+"""What all verbs have in common: an option that is given twice is refused, as one would win silently."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:  # completion parses half a command line
-            _refuse_repeated(self.make_parser(ctx).parse_args(args=list(args))[2])
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            _refuse_repeated(given)
         return super().parse_args(ctx, args)
 
 

@@ -9,7 +9,7 @@ import typer
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(help="A finished run folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
     images: Annotated[
         Path, typer.Option(help="The folder in which images arrive, subfolders included.", show_default=False)
     ] = ...,  # type: ignore[assignment]

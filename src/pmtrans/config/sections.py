@@ -83,6 +83,17 @@ class BackboneConfig(SettingsSection):
     options: dict[str, Any] = Field(
         default_factory=dict, description="arguments of the timm model: drop_path_rate, ..."
     )
+    bottleneck: int = Field(
+        0,
+        ge=0,
+        le=16_384,
+        description="width of a bottleneck (linear, batch normalisation, ReLU) before the classifier; 0: none",
+    )
+    distillation_token: bool = Field(
+        True,
+        description="of a distilled DeiT: features are the mean of class and distillation token, as in timm; false: "
+        "the class token alone",
+    )
 
 
 class TrainConfig(SettingsSection):
@@ -101,6 +112,12 @@ class TrainConfig(SettingsSection):
     learning_rate: float = Field(5e-5, gt=0, description="learning rate of the backbone")
     freeze_blocks: int = Field(
         0, ge=0, description="blocks that keep their pretrained weights, from the first on, with embedding and tokens"
+    )
+    lora: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="rank of adapters that train in place of the backbone, at the rate of new layers; 0: no adapters",
     )
     layer_decay: float = Field(
         1.0, gt=0, le=1, description="a block's learning rate / that of the block after it; 1: all learn at one rate"

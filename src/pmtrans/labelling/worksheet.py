@@ -18,12 +18,19 @@ from pmtrans.files import write_text
 from pmtrans.labelling.choice import Pick
 from pmtrans.pages.document import render_document
 from pmtrans.pages.thumbnails import data_uri, thumbnail
+from pmtrans.progress import Reporter
 
 LABELS, PAGE = "labels.csv", "index.html"
 KEYS = "1234567890abcdefghijklmnopqrstuvwxyz"  # of the first classes; the names of further ones are typed
 
 
-def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], classes: Sequence[str]) -> Path:
+def write_folder(
+    folder: Path,
+    picks: Sequence[Pick],
+    paths: Sequence[str],
+    classes: Sequence[str],
+    reporter: Reporter | None = None,
+) -> Path:
     """Write all three files; an existing ``labels.csv`` is never overwritten."""
     if (folder / LABELS).exists():
         raise RunError(f"{one_line(folder / LABELS)!r} exists and may hold labels: choose another --out.")
@@ -39,7 +46,7 @@ def write_folder(folder: Path, picks: Sequence[Pick], paths: Sequence[str], clas
         for place, pick in zip(places, ordered, strict=True)
     ]
     write_text(folder / DESIGN, _table(("path", "why", "weight", "probability", "mean_probability"), rows))
-    write_text(folder / PAGE, _page(places, classes))
+    write_text(folder / PAGE, _page(places, classes, reporter or Reporter(quiet=True)))
     write_text(folder / LABELS, _table(("path", "label"), [(place, "") for place in places]))
     return folder / LABELS
 
@@ -52,10 +59,12 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return buffer.getvalue()
 
 
-def _page(places: Sequence[str], classes: Sequence[str]) -> str:
-    images = [
-        {"path": place, "name": one_line(os.path.basename(place), 80), "uri": data_uri(thumbnail(place, 160))}
-        for place in places
-    ]
+def _page(places: Sequence[str], classes: Sequence[str], reporter: Reporter) -> str:
+    images = []
+    with reporter.counted("images to label", len(places)) as finished_one:
+        for place in places:
+            name = one_line(os.path.basename(place), 80)
+            images.append({"path": place, "name": name, "uri": data_uri(thumbnail(place, 160))})
+            finished_one()
     keys = dict(zip(KEYS, classes, strict=False))
     return render_document("label_these.html", script="label_these.js", images=images, classes=list(classes), keys=keys)

@@ -64,7 +64,7 @@ def freeze_layout(figure: Figure) -> None:
     """Compute the layout once: a figure is rendered several times, and layout costs more than drawing."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)  # not "none": its placeholder has every savefig draw twice
 
 
 def inline_svg(figure: Figure, name: str, title: str) -> Markup:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 LOSSES = {
     "loss": "J",
@@ -25,7 +26,8 @@ def draw_losses(axes: Axes, metrics: Sequence[dict[str, Any]]) -> None:
     """Every loss against the step."""
     for name, label in LOSSES.items():
         _curve(axes, metrics, name, label)
-    axes.set(xlabel="step", ylabel="loss", title="Losses")
+    axes.set(ylabel="loss", title="Losses")
+    _label_steps(axes)
     axes.legend(fontsize=8)
 
 
@@ -34,7 +36,8 @@ def draw_beta_path(axes: Axes, metrics: Sequence[dict[str, Any]]) -> None:
     _curve(axes, metrics, "beta_b", "b (source side)")
     _curve(axes, metrics, "beta_g", "g (target side)")
     axes.axhline(1.0, color="0.8", linewidth=1, zorder=0)
-    axes.set(xlabel="step", ylabel="concentration", title="The Beta of PatchMix")
+    axes.set(ylabel="concentration", title="The Beta of PatchMix")
+    _label_steps(axes)
     axes.legend(fontsize=8)
 
 
@@ -86,7 +89,8 @@ def draw_label_weights(axes: Axes, metrics: Sequence[dict[str, Any]]) -> None:
     axes.fill_between(step, mean - spread, mean + spread, alpha=0.2, linewidth=0)
     axes.plot(step, mean, linewidth=1.2)
     axes.axhline(0.5, color="0.75", linestyle="--", linewidth=1, zorder=0)
-    axes.set(xlabel="step", ylabel=r"$\lambda^s$, source share", title="Label weights", ylim=(0, 1))
+    axes.set(ylabel=r"$\lambda^s$, source share", title="Label weights", ylim=(0, 1))
+    _label_steps(axes)
 
 
 def draw_values(
@@ -104,7 +108,8 @@ def draw_values(
             axes.plot(
                 *zip(*downsampled(seen), strict=True), marker="." if len(seen) < 60 else "", label=label, linewidth=1.2
             )
-    axes.set(xlabel="step", ylabel=unit, title=title)
+    axes.set(ylabel=unit, title=title)
+    _label_steps(axes)
     if len(names) > 1:
         axes.legend(fontsize=8)
 
@@ -115,7 +120,8 @@ def draw_accuracy(axes: Axes, runs: Mapping[str, Sequence[dict[str, Any]]]) -> N
         seen = [(m["step"], 100 * m["oracle_accuracy"]) for m in metrics if m.get("oracle_accuracy") is not None]
         if seen:
             axes.plot(*zip(*seen, strict=True), marker=".", label=name)
-    axes.set(xlabel="step", ylabel="target accuracy (%)", title="Accuracy on the target (oracle)")
+    axes.set(ylabel="target accuracy (%)", title="Accuracy on the target (oracle)")
+    _label_steps(axes)
     axes.legend(fontsize=8)
 
 
@@ -124,6 +130,12 @@ def downsampled(points: Sequence[tuple[float, ...]], max_points: int = 400) -> l
     if len(points) <= max_points:
         return list(points)
     return [tuple(np.mean(part, axis=0).tolist()) for part in np.array_split(np.array(points, dtype=float), max_points)]
+
+
+def _label_steps(axes: Axes) -> None:
+    """No half steps on the axis of a short run."""
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
 
 
 def _curve(axes: Axes, metrics: Sequence[dict[str, Any]], name: str, label: str) -> None:

@@ -82,11 +82,28 @@ class Material:
     @cached_property
     def model(self) -> TrainedModel | None:
         folder = RunFolder(self.folder)  # another model may be shipped than the adapted one
-        return _model(folder.adapted if folder.adapted.is_dir() else folder.model)
+        return self._opened(folder.adapted if folder.adapted.is_dir() else folder.model)
 
     @cached_property
     def baseline_model(self) -> TrainedModel | None:
-        return _model(RunFolder(self.folder).baseline.model)
+        return self._opened(RunFolder(self.folder).baseline.model)
+
+    @property
+    def model_warnings(self) -> list[str]:
+        """Models that cannot be opened: their pictures are missing from the report."""
+        _ = self.model, self.baseline_model
+        return self._unopened
+
+    @cached_property
+    def _unopened(self) -> list[str]:
+        return []
+
+    def _opened(self, folder: Path) -> TrainedModel | None:
+        try:
+            return load_model(folder) if folder.is_dir() else None
+        except UserError as error:  # a report without attention maps is better than none
+            self._unopened.append(f"No picture of this model is shown: {one_line(error)}")
+            return None
 
 
 def read_material(folder: Path) -> Material:
@@ -184,10 +201,3 @@ def _same_images(one: Evidence, other: Evidence | None) -> bool:
         and one.target_logits_MK.shape == other.target_logits_MK.shape
         and one.source_logits_NK.shape == other.source_logits_NK.shape
     )
-
-
-def _model(folder: Path) -> TrainedModel | None:
-    try:
-        return load_model(folder) if folder.is_dir() else None
-    except UserError:  # a report without attention maps is better than none
-        return None

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
 from pmtrans.pages.document import environment, render_document
+from pmtrans.progress import Reporter
 from pmtrans.report.drawing import inline_svg, report_style
 from pmtrans.report.material import Material, read_material
 from pmtrans.report.run_figures import save_figure
@@ -17,12 +18,12 @@ from pmtrans.report.section import Chart, Section
 from pmtrans.report.sections import SECTIONS
 
 
-def write_report(run: Path, out: Path | None = None, figures: bool = True) -> Path:
+def write_report(run: Path, out: Path | None = None, figures: bool = True, reporter: Reporter | None = None) -> Path:
     """The report of one run, finished or not; with ``figures``, each of them as PNG and SVG in ``run/figures`` too."""
     material, path = read_material(run), out or run / "report.html"
     if material.data is None:
         _refuse_to_lose_images(path, material.warnings)
-    text, charts = render_report(material)
+    text, charts = render_report(material, reporter)
     try:
         for chart in charts if figures else ():
             save_figure(chart.figure, run / "figures" / chart.name)
@@ -42,10 +43,14 @@ def _refuse_to_lose_images(page: Path, warnings: Sequence[str]) -> None:
         )
 
 
-def render_report(material: Material) -> tuple[str, list[Chart]]:
+def render_report(material: Material, reporter: Reporter | None = None) -> tuple[str, list[Chart]]:
     """The page of one run, and its figures."""
-    with report_style():
-        sections = [section for make in SECTIONS if (section := make(material)) is not None]
+    sections: list[Section] = []
+    with report_style(), (reporter or Reporter(quiet=True)).counted("report", len(SECTIONS)) as finished_one:
+        for make in SECTIONS:
+            section = make(material)
+            sections += [] if section is None else [section]
+            finished_one()
         text = render_page(material.name, sections, _subtitle(material))
     return text, [chart for section in sections for chart in section.charts]
 

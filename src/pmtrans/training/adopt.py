@@ -18,6 +18,8 @@ SAME = (
     "seed",
     "backbone.name",
     "backbone.options",
+    "backbone.bottleneck",
+    "backbone.distillation_token",
     "data.image_size",
     "data.crop_ratio",
     "data.holdout",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.backbones.frozen import freeze_blocks
+from pmtrans.backbones.lora import add_adapters
 from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.domain import Domain, LabelledDomain, sample_domain, with_target_labels
@@ -68,16 +69,23 @@ def build_model(config: Config, data: Data, start: Weights | None = None) -> Tra
     """The backbone with its weights and a random head, or all weights of ``start``; a seed gives one first head."""
     torch.manual_seed(config.seed)
     size = config.data.image_size
-    backbone = create_backbone(config.backbone.name, config.backbone.weights, size, config.backbone.options)
+    given, shape = config.backbone, (config.backbone.bottleneck, config.backbone.distillation_token)
+    backbone = create_backbone(given.name, given.weights, size, given.options, *shape)
     model = Model(backbone, len(data.source.classes), config.method.get("head", "linear"))
     if start is not None:
         model.load_state_dict(start)
-    if (given := data.given) is not None:  # a shipped model takes the input that it was trained with
-        origin = config.backbone.model_copy(update={"weights": given.weights})
-        return TrainedModel(model, data.source.classes, given.preprocessing, origin, given.temperature)
+    if (shipped := data.given) is not None:  # a shipped model takes the input that it was trained with
+        origin = config.backbone.model_copy(update={"weights": shipped.weights})
+        return TrainedModel(model, data.source.classes, shipped.preprocessing, origin, shipped.temperature)
     timm_config = timm.data.resolve_data_config({}, model=backbone.trunk)
     preprocessing = preprocessing_for(timm_config, size, config.data.crop_ratio)
     return TrainedModel(model, data.source.classes, preprocessing, config.backbone)
+
+
+def build_untrained(config: Config, data: Data) -> Model:
+    """The model before any training, with the backbone's own features: a bottleneck would be a random projection."""
+    plain = config.backbone.model_copy(update={"bottleneck": 0})
+    return build_model(config.model_copy(update={"backbone": plain}), data).model
 
 
 def build_task(config: Config, data: Data, preprocessing: Preprocessing, reporter: Reporter) -> Task:
@@ -101,8 +109,11 @@ def build(
     options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
     task = build_task(config, data, trained.preprocessing, reporter)
     _, steps_per_epoch = task.steps(config)
-    sizes = Sizes(len(data.source.classes), len(task.source), len(data.target.domain), steps_per_epoch)
+    micro_batches = config.train.accumulate if config.train.accumulation == "cached" else 1
+    batch = task.batch_size * micro_batches
+    sizes = Sizes(len(data.source.classes), len(task.source), len(data.target.domain), steps_per_epoch, batch)
     freeze_blocks(trained.model.backbone, config.train.freeze_blocks)
+    add_adapters(trained.model.backbone, config.train.lora, config.train.freeze_blocks)
     method = entry.create(trained.model, options, sizes)
     method.target_classes = _target_classes(config, method, sizes, reporter)
     method.pin(*task.pinned(), sizes.target_images)

@@ -9,13 +9,13 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pmtrans.config import Config
-from pmtrans.files import write_atomically, write_json
+from pmtrans.files import checksum_of, write_atomically, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_card import describe_training
 from pmtrans.run.model_folder import TrainedModel, save_model
 from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
-from pmtrans.texts import read_json
+from pmtrans.texts import checked, read_json
 from pmtrans.training.build import Task
 
 
@@ -57,17 +57,27 @@ def write_finished(folder: RunFolder, finished: Finished, trained: TrainedModel,
         write_atomically(folder.evidence, lambda path: write_evidence(path, evidence))
     card = describe_training(config, task.source.images, task.target, finished.chosen)
     save_model(folder.model, replace(trained, temperature=temperature), card)
-    write_json(folder.finished, {**vars(finished), "evidence": evidence is not None})
+    stored = {**vars(finished), "evidence": evidence is not None}
+    write_json(folder.finished, {**stored, "checksum": _checksum(folder, stored)})
     shutil.rmtree(folder.candidates, ignore_errors=True)  # not needed any more, now that this is written
 
 
 def read_finished(folder: RunFolder) -> Finished | None:
-    """What ``write_finished`` wrote; None: there is more to do."""
+    """What ``write_finished`` wrote; None: there is more to do, or it was changed."""
     try:
-        stored: _Stored = read_json(folder.finished, _Stored)
+        content = read_json(folder.finished, dict[str, Any])
+        expected = content.pop("checksum", None)  # a run of an earlier version has none
+        stored: _Stored = checked(content, _Stored)
+        if expected is not None and expected != _checksum(folder, content):
+            return None
         evidence = read_evidence(folder.evidence) if stored.evidence else None
         if not any(entry.get("step") == stored.step for entry in stored.evaluations):
             return None
         return Finished(**{**vars(stored), "evidence": evidence})
     except (OSError, TypeError, ValueError, KeyError, AttributeError, SafetensorError):
         return None
+
+
+def _checksum(folder: RunFolder, content: dict[str, Any]) -> str:
+    """Of all that the conclusion reads: numbers and evidence."""
+    return checksum_of(content, *([folder.evidence] if content["evidence"] else []))

@@ -90,6 +90,8 @@ def moving_config(
         "backbone.name": trained.backbone.name,
         "backbone.weights": "none",
         "backbone.options": trained.backbone.options,
+        "backbone.bottleneck": trained.backbone.bottleneck,
+        "backbone.distillation_token": trained.backbone.distillation_token,
         "data.image_size": trained.preprocessing.image_size,
         "data.source": None,
         "data.given": str(RunFolder(out).given),

@@ -23,9 +23,10 @@ from pmtrans.methods.method import SourcePass
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 from pmtrans.run.folder import RunFolder
+from pmtrans.training.build import Task
 from pmtrans.training.contributions import Measure, describe_head, refit, source_contributions, weighed_rows
 from pmtrans.training.finished import Finished
-from pmtrans.training.passes import Evaluation
+from pmtrans.training.passes import Evaluation, Passes
 from pmtrans.training.session import Session
 from pmtrans.training.untrained import observe, open_model, write_down
 
@@ -40,6 +41,8 @@ def probe_stage(config: Config, folder: RunFolder, session: Session) -> Finished
     config = config.model_copy(update={"method": {**config.method, "name": "linear_probe"}})  # for the model card
     adopted = session.is_adopted(folder)
     trained, task, passes = open_model(config, session, session.weights_of(folder) if adopted else None)
+    if not adopted:
+        _settle_bottleneck(trained.model, passes, task)
     source = None if adopted else passes.source()
     evaluation, explanation = passes.evaluation(0), "taken over from another run"
     if not session.processes.is_main:
@@ -61,6 +64,18 @@ def probe_stage(config: Config, folder: RunFolder, session: Session) -> Finished
     if source is not None and task.target_labels is not None:
         entry |= _without_labels(source, len(task.own_source), evaluation, trained.model, config.seed, session)
     return write_down(config, folder, session, (trained, task), evaluation, entry, begin, explanation)
+
+
+def _settle_bottleneck(model: Model, passes: Passes, task: Task) -> None:
+    """Statistics of a new bottleneck from a sample of the source, so that the classifier is fitted to what it sees."""
+    bottleneck = model.backbone.bottleneck
+    if bottleneck is None:
+        return
+    bottleneck.bare = True
+    sample = passes.over("source_sample", task.source_sample.images)
+    bottleneck.bare = False
+    bottleneck.settle(sample.features_MF)
+    passes.forget()
 
 
 @torch.no_grad()

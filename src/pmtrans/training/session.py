@@ -32,6 +32,11 @@ class Session:
         if done is not None:
             self.reporter.note(f"{title.capitalize()} is finished already.")
             shutil.rmtree(stage.candidates, ignore_errors=True)
+        elif self.processes.is_main and stage.finished.is_file():
+            self.reporter.warn(
+                f"{title}: {stage.finished.name} or {stage.evidence.name} was changed since it was written, "
+                "so this stage does not count as finished"
+            )
         return bool(self.processes.highest(done is not None)), done
 
     def is_adopted(self, stage: RunFolder) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pmtrans.backbones.lora import merge_adapters, merged_state
 from pmtrans.config import Config
 from pmtrans.data.domain import LabelledDomain
 from pmtrans.errors import RunError, one_line
@@ -21,7 +22,7 @@ from pmtrans.selection.judge import Judge, Judged, evidence_of
 from pmtrans.selection.moved import choose_moved
 from pmtrans.selection.rule import choose
 from pmtrans.training.accelerator import create_accelerator
-from pmtrans.training.build import Weights, build
+from pmtrans.training.build import Weights, build, build_untrained
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
@@ -40,11 +41,12 @@ def train_stage(
     session: Session,
     start: Weights | None = None,
     baseline: Evidence | None = None,
+    has_second_view: bool = False,
 ) -> Finished | None:
     """One method, resumed from its last checkpoint; not again if it is finished. Only the main process gets it.
 
     ``start``: weights to begin with; None: the pretrained backbone and a random head. ``baseline``: what the judge
-    compares with.
+    compares with. ``has_second_view``: whether the method may look at the target under the untrained backbone too.
     """
     reporter, processes = session.reporter, session.processes
     is_done, done = session.finished(title, folder)
@@ -57,7 +59,8 @@ def train_stage(
     accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
-    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes)
+    untrained = partial(build_untrained, config, session.data) if has_second_view else None
+    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes, untrained)
     snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot, Judged)
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
@@ -76,6 +79,7 @@ def train_stage(
 
     # the model that the judge chose; a baseline is what it is at its end
     trained = replace(trained, model=loop.whole.evaluated)
+    merge_adapters(trained.model)
     count = len(loop.evaluations)
     step, explanation, evidence = loop.step, f"Evaluation {count} of {count}: the last step.", None
     if judge is not None and config.method["name"] != "source_only":
@@ -110,7 +114,7 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         folder=RunFolder(loop.folder).candidates,
         holdout_labels=session.data.holdout.labels,
         classes=session.data.source.classes,
-        weights=loop.whole.evaluated.state_dict,
+        weights=partial(merged_state, loop.whole.evaluated),
         warn=loop.reporter.warn,
         baseline=baseline,
         keep=loop.config.selection.keep,

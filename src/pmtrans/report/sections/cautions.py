@@ -35,9 +35,7 @@ def _warnings(material: Material) -> Iterator[str]:
         for name, place in (summary.old if summary is not None else {}).items():
             after = "not measured" if place["adapted"] is None else f"{place['adapted']:.1%}"
             yield f"Old place {name}: {place['measure']} {place['given']:.1%} with the given model, {after} after."
-    for line in material.evaluations:
-        for text in line.get("warnings") or ():
-            yield f"Step {line['step']}: {text}"
+    yield from _step_warnings(material)
     if material.evidence is not None:
         before = material.baseline_evidence
         yield from collapse_signs(
@@ -52,6 +50,19 @@ def _warnings(material: Material) -> Iterator[str]:
     if material.evidence is None and summary is not None:
         yield "No part of the source was held out (data.holdout=0): no model was selected and no accuracy estimated."
     yield from material.warnings
+    yield from material.model_warnings
+
+
+def _step_warnings(material: Material) -> Iterator[str]:
+    """Those of the evaluations; what is said again and again of the same thing stands once, as it was said last."""
+    said: dict[str, tuple[list[int], str]] = {}
+    for line in material.evaluations:
+        for text in line.get("warnings") or ():
+            steps, _ = said.get(text.partition(":")[0], ([], ""))
+            said[text.partition(":")[0]] = ([*steps, line["step"]], text)
+    for steps, text in said.values():
+        when = f"Step {steps[0]}" if len(steps) == 1 else f"Steps {steps[0]} to {steps[-1]} ({len(steps)} times)"
+        yield f"{when}: {text}"
 
 
 def _label_warnings(material: Material) -> Iterator[str]:

@@ -123,21 +123,24 @@ def _most_changed(material: Material, before: Evidence, after: Evidence) -> list
 def _confusion_figure(accuracy: Accuracy, classes: tuple[str, ...], title: str) -> Figure:
     matrix = accuracy.confusion_KK.double()
     share = (matrix / matrix.sum(1, keepdim=True).clamp(min=1)).numpy()
-    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+    is_named = len(classes) <= MAX_NAMED_CLASSES
+    size = (5.8, 5.4) if is_named and len(classes) > 15 else (4.6, 4.2)  # many names need the room
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     axes.grid(False)
     axes.spines[:].set_visible(True)
-    if len(classes) <= MAX_NAMED_CLASSES:
-        size = 8 if len(classes) <= 15 else 6
-        names = [axis_label(name, 14) for name in classes]
-        axes.set_xticks(range(len(classes)), names, rotation=90, fontsize=size)
-        axes.set_yticks(range(len(classes)), names, fontsize=size)
+    if is_named:
+        points = 8 if len(classes) <= 15 else 7
+        names = [axis_label(name, 20) for name in classes]
+        axes.set_xticks(range(len(classes)), names, rotation=90, fontsize=points)
+        axes.set_yticks(range(len(classes)), names, fontsize=points)
         if len(classes) <= 12:
+            cell = 10 if len(classes) <= 6 else 7
             for (row, column), value in np.ndenumerate(share):
                 if value >= 0.005:
                     ink = "white" if value > 0.55 else "#3c4653"
-                    axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=ink)
+                    axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=cell, color=ink)
     axes.set(xlabel="predicted", ylabel="true", title=f"{title}: {100 * accuracy.overall:.1f} % right")
     return figure
 
@@ -158,16 +161,16 @@ def _shares_figure(material: Material, after: Evidence, before: Evidence | None)
     reference = percent.get("source images", percent["adapted"])[0]
     differs = (percent["adapted"][0] - reference).abs()
     selected = sorted(differs.argsort(descending=True, stable=True)[:MAX_NAMED_CLASSES].tolist())
-    figure = Figure(figsize=(4.6, 1.2 + 0.17 * len(selected) + 0.4), layout="constrained")
+    figure = Figure(figsize=(4.6, 1.9 + 0.17 * len(selected)), layout="constrained")
     axes = figure.subplots()
     places = range(len(selected))
     for name, (values, colour, mark) in percent.items():
         axes.plot(values[selected], places, mark, color=colour, label=name, markersize=7 if mark == "|" else 4.5)
     _draw_prior(axes, material, selected)
-    axes.set_yticks(places, [axis_label(material.classes[k], 16) for k in selected], fontsize=7)
-    axes.invert_yaxis()
+    axes.set_yticks(places, [axis_label(material.classes[k], 20) for k in selected], fontsize=7)
     axes.set(xlabel="% of the images", title="Predicted share of each class", xlim=(0, None))
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16 if len(selected) < 12 else -0.08), ncols=2)
+    axes.set_ylim(len(selected) - 0.5, -0.5)  # the first on top, none on the edge
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
