@@ -105,10 +105,9 @@ def test_a_refused_client_that_is_still_sending_reads_why_it_was_refused(server:
 def test_a_refused_client_that_never_ends_is_let_go(server: Server) -> None:
     with server.connect() as connection:
         connection.sendall(b"POST /predict HTTP/1.1\r\nHost: evil.example.com\r\nContent-Length: 9000\r\n\r\n")
-        assert connection.recv(1000).startswith(b"HTTP/1.1 403")
         begin = time.monotonic()
-        assert is_closed(connection, within=10)
-        assert time.monotonic() - begin < 5  # linger_seconds is 0.5 here
+        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 403")  # to the end, which the server makes
+        assert 0.4 < time.monotonic() - begin < 10  # linger_seconds is 0.5 here
 
 
 def test_no_health_check_is_lost_among_many_requests_that_come_at_once(server: Server) -> None:

@@ -8,6 +8,7 @@ only then the answer ends.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -44,10 +45,8 @@ class LingeringClose:
                 await send(message)
                 return
             await send({**message, "more_body": True})
-            try:
+            with suppress(asyncio.TimeoutError):  # its own class before Python 3.11
                 await asyncio.wait_for(discard(), self.limits.linger_seconds)
-            except asyncio.TimeoutError:  # its own class before Python 3.11
-                pass
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         await self.app(scope, receive_and_note, send_and_linger)
