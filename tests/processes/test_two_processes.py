@@ -50,7 +50,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2},
     "cached": {**VIT, **CACHED},
     "recomputed": {**VIT, "train.checkpoint_activations": True},
-    "staged": {**VIT, "train.start": "source", "train.baseline": True, "train.baseline_steps": "continued"},
+    "staged": {**VIT, "train.start": "average", "train.baseline": True, "train.baseline_steps": "continued"},
     **{
         f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6, "train.start": "probe"}
         for name in METHODS

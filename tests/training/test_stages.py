@@ -25,7 +25,8 @@ from pmtrans.training.train import train
 from recounted import recount
 from tiny_run import Crash, Witness, assert_same_run, crash, write_images
 
-STAGED = {"train__start": "source", "train__baseline": True}
+STAGED = {"train__start": "average", "train__baseline": True}
+FROM_ITS_END = {**STAGED, "train__start": "source"}
 STILL = {  # nothing moves: the end of a stage is its start
     "train__learning_rate": 1e-12,
     "train__weight_decay": 0.0,
@@ -69,7 +70,7 @@ def test_the_summary_names_how_many_evaluations_there_were_not_how_many_were_kep
     assert summary.selected_step in (2, 4, 6)
 
 
-@pytest.mark.parametrize("start", ["source", "probe", "pretrained"])
+@pytest.mark.parametrize("start", ["average", "source", "probe", "pretrained"])
 def test_the_method_starts_where_the_setting_says(start: str, configure: Callable[..., Config], tmp_path: Path) -> None:
     config = configure(train__start=start, train__baseline=True, selection__ship="adapted", **STILL, **UNMOVED_HEAD)
     run(config, tmp_path / "run")
@@ -82,14 +83,67 @@ def test_the_method_starts_where_the_setting_says(start: str, configure: Callabl
     assert all(torch.allclose(adapted[name], probe[name], atol=1e-7) for name in backbone)
 
 
-def test_adaptation_starts_at_the_end_of_the_source_stage(configure: Callable[..., Config], tmp_path: Path) -> None:
+@pytest.fixture
+def donor(configure: Callable[..., Config], tmp_path: Path) -> Path:
+    """A run whose source stage did move."""
     run(configure(**STAGED), tmp_path / "donor")
-    still = configure(**STAGED, **STILL, **UNMOVED_HEAD, selection__ship="adapted")
-    run(still, tmp_path / "run", start_from=tmp_path / "donor")
-    source, adapted = weights(tmp_path / "donor" / "baseline"), weights(tmp_path / "run")
-    assert all(torch.allclose(adapted[name], source[name], atol=1e-6) for name in adapted)
-    probe = weights(tmp_path / "donor" / "probe")
-    assert not all(torch.allclose(adapted[name], probe[name], atol=1e-6) for name in adapted)  # the stage did move
+    probe, source = (weights(tmp_path / "donor" / part) for part in ("probe", "baseline"))
+    assert not all(torch.allclose(source[name], probe[name], atol=1e-6) for name in source)
+    return tmp_path / "donor"
+
+
+def first_of(start: dict[str, Any], donor: Path, configure: Callable[..., Config], out: Path) -> dict[str, Tensor]:
+    """The weights that an adaptation starts from: it does not move."""
+    still = configure(**start, **STILL, **UNMOVED_HEAD, selection__ship="adapted")
+    run(still, out, start_from=donor)
+    return weights(out)
+
+
+def test_adaptation_starts_at_the_end_of_the_source_stage(
+    donor: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    first, source = first_of(FROM_ITS_END, donor, configure, tmp_path / "run"), weights(donor / "baseline")
+    assert all(torch.allclose(first[name], source[name], atol=1e-6) for name in first)
+
+
+def test_adaptation_starts_half_way_between_probe_and_source_stage(
+    donor: Path, configure: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pmtrans.training.start.RIDGE", 1.0)  # tiny random networks are no pretrained ones
+    monkeypatch.setattr("pmtrans.training.start.SETTLED", 1.1)
+    first = first_of(STAGED, donor, configure, tmp_path / "run")
+    probe, source = weights(donor / "probe"), weights(donor / "baseline")
+    assert all(torch.allclose(first[name], (probe[name] + source[name]) / 2, atol=1e-6) for name in first)
+
+
+def test_a_mean_beyond_a_ridge_of_the_loss_is_no_start(
+    donor: Path, configure: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A classifier that knows one class alone: what a mean of unrelated weights could be."""
+
+    def one_class(_: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**after, "head.bias": torch.eye(len(after["head.bias"]))[0] * 1e6}
+
+    monkeypatch.setattr("pmtrans.training.start.SETTLED", 1.1)
+    monkeypatch.setattr("pmtrans.training.start.average", one_class)
+    monkeypatch.setattr("pmtrans.training.start.source_accuracy", lambda _: 1.0)  # six steps learn nothing
+    first, source = first_of(STAGED, donor, configure, tmp_path / "run"), weights(donor / "baseline")
+    assert all(torch.allclose(first[name], source[name], atol=1e-6) for name in first)
+
+
+def test_a_source_only_model_that_is_at_home_in_the_target_is_the_start(
+    donor: Path, configure: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pmtrans.training.start.RIDGE", 1.0)
+    monkeypatch.setattr("pmtrans.training.start.SETTLED", 0.0)
+    first, source = first_of(STAGED, donor, configure, tmp_path / "run"), weights(donor / "baseline")
+    assert all(torch.allclose(first[name], source[name], atol=1e-6) for name in first)
+
+
+def test_without_held_out_images_a_mean_is_not_trusted(configure: Callable[..., Config], tmp_path: Path) -> None:
+    witness = Witness()
+    train(configure(**STAGED, data__holdout=0.0), tmp_path / "run", witness)
+    assert any("no source is held out to check an average with" in said for said in witness.said)
 
 
 class KilledAt(Witness):
@@ -119,7 +173,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("source", "target"):
         write_images(home / "images" / name)
     domains = {"data.source": str(home / "images" / "source"), "data.target": str(home / "images" / "target")}
-    staged = {"train.start": "source", "train.baseline": True}
+    staged = {"train.start": "average", "train.baseline": True}
     train(load_config(None, [], {**SETTINGS, **domains, **staged}), home / "run", Witness())
     return home / "run"
 
@@ -282,6 +336,6 @@ def test_without_a_hold_out_a_run_still_ends_and_ships_what_it_trained(
 
 
 def test_a_method_that_keeps_its_classifier_needs_one(configure: Callable[..., Config], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"take train\.start=source or probe"):
+    with pytest.raises(ConfigError, match=r"take train\.start=average, source or probe"):
         run(configure(method__name="shot", train__start="pretrained"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

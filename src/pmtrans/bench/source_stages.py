@@ -19,8 +19,8 @@ _OF_ADAPTATION = ("train.start", "train.baseline", "train.baseline_steps")  # se
 
 def source_key(config: Config) -> str | None:
     """Equal for runs with the same source stage; None for a run without one. A source-only run is its own."""
-    start, is_source_only = config.train.start, config.method["name"] == "source_only"
-    if not (is_source_only or config.train.baseline or start == "source"):
+    is_source_only = config.method["name"] == "source_only"
+    if not (is_source_only or config.train.baseline or config.train.starts_from_source):
         return None
     switches = source_only_switches(config)
     method = METHODS["source_only"].options.model_validate({k: v for k, v in switches.items() if k != "name"})
@@ -30,7 +30,7 @@ def source_key(config: Config) -> str | None:
         for key, value in settings.items()
         if key not in (*MAY_CHANGE, *_OF_ADAPTATION) and not key.startswith("selection.")
     }
-    return json.dumps({**kept, "from_probe": start != "pretrained"}, sort_keys=True)
+    return json.dumps({**kept, "from_probe": config.train.start != "pretrained"}, sort_keys=True)
 
 
 def find_source_run(config: Config, folder: Path) -> Path | None:

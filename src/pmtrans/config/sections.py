@@ -151,14 +151,22 @@ class TrainConfig(SettingsSection):
     sharding: Literal["none", "full"] = Field(
         "none", description="full: shard weights, gradients and AdamW states over the processes (FSDP)"
     )
-    start: Literal["source", "probe", "pretrained"] = Field(
-        "source",
-        description="where the method starts: at the end of the source stage, or with the probe's or a random head",
+    start: Literal["average", "source", "probe", "pretrained"] = Field(
+        "average",
+        description="where the method starts: at the mean of the weights before and after the source stage, at its "
+        "end, or with the probe's or a random head",
     )
-    baseline: bool = Field(True, description="also train a source-only model, to compare with; start=source needs it")
+    baseline: bool = Field(
+        True, description="also train a source-only model, to compare with; start=average and start=source need it"
+    )
     baseline_steps: Literal["same", "continued"] = Field(
         "same", description="continued: after the source stage, source-only gets as many further steps as the method"
     )
+
+    @property
+    def starts_from_source(self) -> bool:
+        """Whether the method needs a source stage before it."""
+        return self.start in ("average", "source")
 
     @field_validator("compile")
     @classmethod

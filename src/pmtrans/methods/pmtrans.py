@@ -25,9 +25,11 @@ from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import (
+    SETTLED,
     FeatureBank,
     NeighbourBank,
     both_views,
+    cluster_agreement,
     kmeans_pseudo_labels,
     label_confidence,
     propagated_probabilities,
@@ -35,7 +37,6 @@ from pmtrans.pseudo_labels import (
 )
 
 AGREES = 0.8  # of the target: a classifier that calls so many images as their clusters do does not lag behind
-SETTLED = 0.93  # and where it calls so many, clusters of another view know nothing better: D2W 0.98, the others 0.88
 
 
 class PMTrans(Method):
@@ -137,8 +138,7 @@ class PMTrans(Method):
     def _find_agreement(self, target: TargetPass) -> None:
         if self.agreement is not None:
             known, seeds_M = self._known(target)
-            clusters_M = kmeans_pseudo_labels(known.features_MF, logits_MK=known.logits_MK, seeds_M=seeds_M)
-            self.agreement.copy_((clusters_M == known.logits_MK.argmax(1)).float().mean())
+            self.agreement.copy_(cluster_agreement(known.features_MF, known.logits_MK, seeds_M))
 
     def _must_align(self) -> bool:
         if self.options.align_head != "lagging":

@@ -1,5 +1,6 @@
 """Pseudo labels of the target: k-means over the whole domain, or a vote of nearest neighbours."""
 
+from pmtrans.pseudo_labels.agreement import SETTLED, cluster_agreement
 from pmtrans.pseudo_labels.anchors import anchor_images
 from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
 from pmtrans.pseudo_labels.confidence import label_confidence
@@ -11,12 +12,14 @@ from pmtrans.pseudo_labels.unknown import otsu_threshold, strangeness, unknown_s
 from pmtrans.pseudo_labels.views import both_views
 
 __all__ = [
+    "SETTLED",
     "FeatureBank",
     "NeighbourBank",
     "agreed_shares",
     "anchor_images",
     "both_views",
     "class_weights",
+    "cluster_agreement",
     "kmeans_pseudo_labels",
     "label_confidence",
     "otsu_threshold",

@@ -39,6 +39,7 @@ from pmtrans.training.resume import Opened, open_run
 from pmtrans.training.session import Session
 from pmtrans.training.situation import doubts, find_situation, refuse_reserved
 from pmtrans.training.stage import train_stage
+from pmtrans.training.start import first_weights
 from pmtrans.training.target_labels import record_labels, remember_before_labels
 
 SECOND_VIEW = 0.2  # of held-out accuracy: pretrained backbones were at most 0.08 behind, random ones are far behind
@@ -135,7 +136,7 @@ def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from
 
 def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     begin = time.monotonic()
-    name, start = config.method["name"], config.train.start
+    name = config.method["name"]
 
     # probe: a linear classifier on the untrained backbone
     probe = probe_stage(config, folder.probe, session)
@@ -146,11 +147,9 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
         session.reporter.expect(3 if _is_continued(config) else 2)
         source_only = _source_stages(config, folder, session)
 
-    # adaptation: the method, from the end of the source stage or from an earlier one
-    first: RunFolder | None = {"source": folder.baseline, "probe": folder.probe, "pretrained": None}[start]
-    first = folder.probe if first is not None and name == "source_only" else first
+    # adaptation: the method, from what the earlier stages made
+    weights = first_weights(config, folder, session, source_only)
     reference = session.processes.together(lambda: choose_reference(probe, source_only))  # in the main process
-    weights = session.weights_of(first) if first is not None else None
     evidence = reference.evidence if reference else None
     _warn_of_classes(config, session, probe, source_only)
     has_second_view = bool(session.processes.highest(untrained_is_close(probe, source_only)))
@@ -205,7 +204,7 @@ def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finis
 
 def _is_continued(config: Config) -> bool:
     """Whether source-only gets as many further steps as the method, for a table."""
-    return config.train.baseline_steps == "continued" and config.train.start == "source"
+    return config.train.baseline_steps == "continued" and config.train.starts_from_source
 
 
 def _refuse_random_head(config: Config) -> None:
@@ -214,13 +213,13 @@ def _refuse_random_head(config: Config) -> None:
     if config.train.start == "pretrained" and METHODS[name].method.keeps_head:
         raise ConfigError(
             f"Method {name!r} never trains its classifier, and train.start=pretrained gives it a random one: "
-            "take train.start=source or probe."
+            "take train.start=average, source or probe."
         )
 
 
 def has_source_stage(config: Config) -> bool:
     """Whether source-only is trained before the method: to start from, or to compare with."""
-    return config.method["name"] != "source_only" and (config.train.baseline or config.train.start == "source")
+    return config.method["name"] != "source_only" and (config.train.baseline or config.train.starts_from_source)
 
 
 def source_only_switches(config: Config) -> dict[str, Any]:
