@@ -50,10 +50,10 @@ def _is_at_home(source_only: Finished | None) -> bool:
     return float(cluster_agreement(evidence.target_features_MD, evidence.target_logits_MK)) >= SETTLED
 
 
-def average(before: Weights, after: Weights) -> Weights:
-    """The mean of two models, name by name; what is not a real number (a counter) is that of ``after``."""
+def average(before: Weights, after: Weights, share: float = 0.5) -> Weights:
+    """The mean of two models, name by name, with ``share`` of ``after``; what is not a real number is all its own."""
     return {
-        name: torch.lerp(before[name], tensor, 0.5) if tensor.is_floating_point() else tensor
+        name: torch.lerp(before[name], tensor, share) if tensor.is_floating_point() else tensor
         for name, tensor in after.items()
     }
 
