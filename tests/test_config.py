@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -75,6 +76,17 @@ def test_later_ones_win_recipe_then_flags_then_overrides(tmp_path: Path) -> None
     config = load_config(recipe, ["train.epochs=7"], {"train.batch_size": 16, "seed": None})
     assert (config.train.epochs, config.train.batch_size, config.seed) == (7, 16, 4)
     assert config.method["temperature"] == 0.5
+
+
+@pytest.mark.parametrize("named", [{"flags": {"method.name": "bnm"}}, {"overrides": ["method.name=bnm"]}])
+def test_another_method_leaves_out_the_switches_of_the_recipes_own(tmp_path: Path, named: dict[str, Any]) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("method: {name: pmtrans, preset: best, refresh_steps: 40, label_smoothing: 0.2}")
+    assert load_config(recipe, **named).method["label_smoothing"] == 0.2  # that all methods have
+    assert load_config(recipe, ["method.weight=2"], {"method.name": "bnm"}).method["weight"] == 2
+    assert load_config(recipe, [], {"method.name": "pmtrans"}).method["refresh_steps"] == 40
+    with pytest.raises(ConfigError, match=r"Unknown key .method\.refresh_steps."):
+        load_config(recipe, ["method.refresh_steps=20"], {"method.name": "bnm"})
 
 
 def test_what_is_written_reads_back_as_the_same_configuration(tmp_path: Path) -> None:

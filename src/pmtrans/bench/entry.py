@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.config import Config, read_recipe
+from pmtrans.config.load import for_method
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.settings import load_config
 
-SHARED = ("head", "label_smoothing")  # switches of a recipe's method that other methods inherit
 LABEL_SMOOTHING = 0.1
 _PER_RUN = {
     "method.name": "--methods", "seed": "--seeds", "data.source": "--data and --tasks",
@@ -86,16 +86,14 @@ class SharedSettings:
         """The configuration of an entry; ``run_settings`` are those of one run (seed, domains).
 
         A recipe's method section applies to its own method and preset: another preset starts from its own values,
-        another method inherits ``SHARED`` only. ``method.key=value`` applies to the methods that have the key.
+        another method inherits the shared switches only. ``method.key=value`` applies to the methods that have the key.
         A method with presets that nobody chose has the paper's: tables compare with the paper's numbers. Without
         another one given, all methods have one label smoothing, and so one source stage.
         """
-        section = self._section()
+        of_recipe = self._section()
+        section = for_method({"method": of_recipe}, entry.method)["method"]
         preset = section.get("preset", "paper")
-        if entry.method != section.get("name", "pmtrans"):
-            section = {key: section[key] for key in SHARED if key in section}
-            preset = "paper"
-        elif entry.preset not in (None, preset):
+        if section is of_recipe and entry.preset not in (None, preset):
             section = {}
         section = {"label_smoothing": LABEL_SMOOTHING, **section, "name": entry.method}
         if entry.preset or _has_option(entry.method, "method.preset"):

@@ -26,10 +26,9 @@ from pydantic import Field
 
 from pmtrans.bench.benchmark_copy import find_task
 from pmtrans.bench.benchmarks import benchmark_named
-from pmtrans.bench.entry import SHARED
 from pmtrans.bench.jobs import Job, Suite, first_with_stage, slug
 from pmtrans.config import Config, packaged_recipes, read_recipe
-from pmtrans.config.load import checked
+from pmtrans.config.load import checked, for_method
 from pmtrans.config.sections import SettingsSection
 from pmtrans.data.domains import read_data
 from pmtrans.errors import ConfigError, UserError, nearest, one_line
@@ -166,19 +165,13 @@ def _variants(given: StudyFile, home: Path) -> dict[str, dict[str, Any]]:
     trees = {}
     for name, settings in given.variants.items():
         with _named(f"variants.{one_line(name, 60)}"):
-            tree = _with(_for_method(base, dotted := _dotted(settings or {})), _located(dotted, home))
+            dotted = _dotted(settings or {})
+            of_method = for_method(base, dotted["method.name"]) if "method.name" in dotted else base
+            tree = _with(of_method, _located(dotted, home))
             config = validate(tree)
             _refuse_missing_weights(config)
             trees[name] = tree
     return trees
-
-
-def _for_method(base: dict[str, Any], variant: Settings) -> dict[str, Any]:
-    """The base without options of its method that another method, if the variant names one, does not have."""
-    section = base.get("method") or {}
-    if not isinstance(section, dict) or variant.get("method.name") in (None, section.get("name", "pmtrans")):
-        return base
-    return {**base, "method": {key: section[key] for key in SHARED if key in section}}
 
 
 def _tasks(given: StudyFile, home: Path) -> dict[str, TaskData]:

@@ -22,6 +22,7 @@ from pmtrans.errors import ConfigError, nearest, one_line
 from pmtrans.texts import TextError, parse_yaml
 
 Checked = TypeVar("Checked", bound=BaseModel)
+SHARED_SWITCHES = ("head", "label_smoothing")  # of a recipe's method, which another method inherits
 
 
 def load_tree(
@@ -29,19 +30,31 @@ def load_tree(
 ) -> dict[str, Any]:
     """Recipe, then flags (dotted keys, None: not given), then overrides ``section.key=value``; later ones win."""
     tree = read_recipe(recipe) if recipe is not None else {}
-    for key, value in (flags or {}).items():
-        if value is not None:
-            _set(tree, key, value)
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals:
-            raise ConfigError(f"Override {one_line(override)!r} is not of the form section.key=value.")
-        try:
-            value = parse_yaml(text)
-        except TextError as error:
-            raise ConfigError(f"Override {one_line(override, 100)!r}: the value is {error}.") from None
-        _set(tree, key.strip(), value)
+    given = [(key, value) for key, value in (flags or {}).items() if value is not None]
+    given += [_parsed(override) for override in overrides]
+    if (method := dict(given).get("method.name")) is not None:
+        tree = for_method(tree, method)
+    for key, value in given:
+        _set(tree, key, value)
     return tree
+
+
+def for_method(tree: dict[str, Any], method: Any) -> dict[str, Any]:
+    """The settings of a recipe as far as they apply to ``method``: not the switches of another one."""
+    section = tree.get("method") or {}
+    if not isinstance(section, dict) or method == section.get("name", "pmtrans"):
+        return tree
+    return {**tree, "method": {key: section[key] for key in SHARED_SWITCHES if key in section}}
+
+
+def _parsed(override: str) -> tuple[str, Any]:
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError(f"Override {one_line(override)!r} is not of the form section.key=value.")
+    try:
+        return key.strip(), parse_yaml(text)
+    except TextError as error:
+        raise ConfigError(f"Override {one_line(override, 100)!r}: the value is {error}.") from None
 
 
 def checked(model: type[Checked], tree: dict[str, Any], prefix: str = "") -> Checked:
