@@ -110,7 +110,7 @@ def test_adaptation_starts_half_way_between_probe_and_source_stage(
     donor: Path, configure: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pmtrans.training.start.RIDGE", 1.0)  # tiny random networks are no pretrained ones
-    monkeypatch.setattr("pmtrans.training.start.SETTLED", 1.1)
+    monkeypatch.setattr("pmtrans.training.start.LAGS", 1.1)
     first = first_of(STAGED, donor, configure, tmp_path / "run")
     probe, source = weights(donor / "probe"), weights(donor / "baseline")
     assert all(torch.allclose(first[name], (probe[name] + source[name]) / 2, atol=1e-6) for name in first)
@@ -124,18 +124,18 @@ def test_a_mean_beyond_a_ridge_of_the_loss_is_no_start(
     def one_class(_: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
         return {**after, "head.bias": torch.eye(len(after["head.bias"]))[0] * 1e6}
 
-    monkeypatch.setattr("pmtrans.training.start.SETTLED", 1.1)
+    monkeypatch.setattr("pmtrans.training.start.LAGS", 1.1)
     monkeypatch.setattr("pmtrans.training.start.average", one_class)
     monkeypatch.setattr("pmtrans.training.start.source_accuracy", lambda _: 1.0)  # six steps learn nothing
     first, source = first_of(STAGED, donor, configure, tmp_path / "run"), weights(donor / "baseline")
     assert all(torch.allclose(first[name], source[name], atol=1e-6) for name in first)
 
 
-def test_a_source_only_model_that_is_at_home_in_the_target_is_the_start(
+def test_a_source_only_model_that_agrees_with_the_clusters_is_the_start(
     donor: Path, configure: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pmtrans.training.start.RIDGE", 1.0)
-    monkeypatch.setattr("pmtrans.training.start.SETTLED", 0.0)
+    monkeypatch.setattr("pmtrans.training.start.LAGS", 0.0)
     first, source = first_of(STAGED, donor, configure, tmp_path / "run"), weights(donor / "baseline")
     assert all(torch.allclose(first[name], source[name], atol=1e-6) for name in first)
 

@@ -7,6 +7,7 @@ of PatchMix (P) ascends. Shapes: B pairs, N patches, D token width, F feature wi
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pmtrans.backbones.encoding import Encoding
@@ -25,6 +26,7 @@ from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
 from pmtrans.model import Model
 from pmtrans.pseudo_labels import (
+    LAGS,
     SETTLED,
     FeatureBank,
     NeighbourBank,
@@ -35,8 +37,6 @@ from pmtrans.pseudo_labels import (
     propagated_probabilities,
     transported_probabilities,
 )
-
-AGREES = 0.8  # of the target: a classifier that calls so many images as their clusters do does not lag behind
 
 
 class PMTrans(Method):
@@ -144,7 +144,7 @@ class PMTrans(Method):
         if self.options.align_head != "lagging":
             return self.options.align_head == "always"
         assert self.agreement is not None
-        return float(self.agreement) < AGREES
+        return float(self.agreement) < LAGS
 
     def _is_settled(self) -> bool:
         """Whether the classifier began so close to its clusters that it is left as it trains; not with given labels."""
@@ -177,12 +177,15 @@ class PMTrans(Method):
     def _labels_of(self, target: TargetPass, seeds_M: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Labels_M, and confidences_M where they are used; those that the user gave are certain."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
-        if self.options.pseudo_labels in ("propagation", "transport"):
+        kind = self.options.pseudo_labels
+        if kind in ("propagation", "transport", "propagated_kmeans"):
             near_MK = propagated_probabilities(features_MF, logits_MK.float().softmax(1), seeds_M=seeds_M)
-            if self.options.pseudo_labels == "transport":
+            if kind == "transport":
                 near_MK = transported_probabilities(features_MF, logits_MK, self._prior(near_MK))
             highest_M, labels_M = near_MK.max(1)
-        else:
+        if kind in ("kmeans", "propagated_kmeans"):
+            if kind == "propagated_kmeans":
+                logits_MK = F.one_hot(labels_M, logits_MK.shape[1]).float().log()  # its rounds start from these labels
             labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK, seeds_M=seeds_M)
             if self.confidence_M is None:
                 return labels_M, None

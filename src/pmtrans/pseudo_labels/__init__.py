@@ -1,6 +1,6 @@
 """Pseudo labels of the target: k-means over the whole domain, or a vote of nearest neighbours."""
 
-from pmtrans.pseudo_labels.agreement import SETTLED, cluster_agreement
+from pmtrans.pseudo_labels.agreement import LAGS, SETTLED, cluster_agreement
 from pmtrans.pseudo_labels.anchors import anchor_images
 from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
 from pmtrans.pseudo_labels.confidence import label_confidence
@@ -12,6 +12,7 @@ from pmtrans.pseudo_labels.unknown import otsu_threshold, strangeness, unknown_s
 from pmtrans.pseudo_labels.views import both_views
 
 __all__ = [
+    "LAGS",
     "SETTLED",
     "FeatureBank",
     "NeighbourBank",

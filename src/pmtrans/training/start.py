@@ -2,8 +2,9 @@
 
 ``average`` is the mean of the weights before and after the source stage (Wortsman et al., Robust fine-tuning of
 zero-shot models, CVPR 2022). Fine-tuning on the source learns its classes and forgets some of what the pretrained
-backbone knows of other domains; half-way both are kept. Not so where the source-only model is at home in the target
-already, or where a ridge of the loss lies between the two, which held-out source images tell.
+backbone knows of other domains; half-way both are kept. That is for a target far from the source, where the source-only
+classifier lags behind the clusters of its own features; and only if no ridge of the loss lies between the two, which
+held-out source images tell.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from pmtrans.config import Config
-from pmtrans.pseudo_labels import SETTLED, cluster_agreement
+from pmtrans.pseudo_labels import LAGS, cluster_agreement
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.validators.source_accuracy import source_accuracy
 from pmtrans.training.build import Weights
@@ -36,18 +37,18 @@ def first_weights(config: Config, folder: RunFolder, session: Session, source_on
     trained = session.weights_of(folder.baseline)
     if start == "source":
         return trained
-    if session.processes.on_main(lambda: _is_at_home(source_only)):
+    if not session.processes.on_main(lambda: _lags(source_only)):
         return trained
     mean = average(session.weights_of(folder.probe), trained)
     return mean if _is_as_good(mean, config, session, source_only) else trained
 
 
-def _is_at_home(source_only: Finished | None) -> bool:
-    """Whether the source-only classifier agrees with the clusters of the target."""
+def _lags(source_only: Finished | None) -> bool:
+    """Whether the source-only classifier disagrees with the clusters of the target; unknown counts as such."""
     evidence = source_only.evidence if source_only is not None else None
     if evidence is None:
-        return False
-    return float(cluster_agreement(evidence.target_features_MD, evidence.target_logits_MK)) >= SETTLED
+        return True
+    return float(cluster_agreement(evidence.target_features_MD, evidence.target_logits_MK)) < LAGS
 
 
 def average(before: Weights, after: Weights, share: float = 0.5) -> Weights:
