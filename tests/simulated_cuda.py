@@ -72,7 +72,7 @@ class Watch(TorchDispatchMode):
         if packet in READS:
             return True if packet is aten.equal or args[0].dtype is torch.bool else 1
         if packet is aten.bincount:
-            return args[0].new_empty(kwargs.get("minlength", 0))
+            return args[0].new_empty(args[2] if len(args) > 2 else kwargs.get("minlength", 0))
         if packet is aten.index and _is_by_mask(packet, args):
             return func(args[0], [None if index is None else _every_row(index) for index in args[1]])
         return torch.empty_like(args[0]) if packet in WITHOUT_RULE else func(*args, **kwargs)

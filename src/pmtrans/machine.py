@@ -1,4 +1,7 @@
-"""What this machine offers a process: cores, and memory (the GPU's, or the machine's where there is none)."""
+"""What this machine offers a process: a device, what that device lacks, its memory, and cores.
+
+The devices are CUDA, Apple's MPS and the CPU. All that is asked of a device by its kind is asked here.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from pmtrans.errors import ModelError, one_line
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 _CONTROL_GROUPS = (  # (limit, used) of a container; the machine may have more
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -22,21 +26,17 @@ _CONTROL_GROUPS = (  # (limit, used) of a container; the machine may have more
 )
 
 
-def used_memory(device: torch.device) -> int:
-    """Bytes now."""
-    if device.type == "cuda":
-        import torch
-
-        return torch.cuda.memory_allocated(device)
-    return int(psutil.Process().memory_info().rss)
-
-
 def choose_device(name: str | torch.device | None) -> torch.device:
-    """The device of that name, if it can be used here; None: a CUDA GPU where there is one, else the CPU."""
+    """The device of that name, if it can be used here; None: a CUDA GPU, else Apple's MPS, else the CPU.
+
+    Of several processes none takes MPS: they could not exchange tensors on it.
+    """
     import torch
 
     if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if has_mps() and not torch.distributed.is_initialized() else "cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
@@ -44,12 +44,61 @@ def choose_device(name: str | torch.device | None) -> torch.device:
         raise ModelError(f"Device {one_line(name)!r} cannot be used here: {reason}") from None
 
 
+def has_mps() -> bool:
+    """Whether this is a Mac whose GPU torch can use."""
+    import torch
+
+    return torch.backends.mps.is_available()
+
+
+def fallback_device(device: torch.device) -> torch.device:
+    """Where float64, decompositions, gradients of distances and draws from a Beta are computed for a device's tensors.
+
+    On the device itself; for MPS, which has no float64 and, in older versions of torch, none of the others, on the CPU.
+    """
+    import torch
+
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device; on CUDA without waiting for the copy.
+
+    MPS may read such a copy's memory after it was freed (pytorch issue 189690): there the copy is waited for.
+    """
+    return tensor.to(device, non_blocking=device.type == "cuda")
+
+
+def wait_for(device: torch.device) -> None:
+    """Until all that was begun on the device is done."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def used_memory(device: torch.device) -> int:
+    """Bytes now."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    if device.type == "mps":
+        return torch.mps.current_allocated_memory()
+    return int(psutil.Process().memory_info().rss)
+
+
 def forget_peak(device: torch.device) -> None:
     """Start measuring again, where the system can; elsewhere the peak is that since the start of the process."""
-    if device.type == "cuda":
-        import torch
+    import torch
 
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
+        return
+    if device.type == "mps":
+        torch.mps.empty_cache()
         return
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the highest resident memory falls to the present
@@ -63,10 +112,12 @@ def return_freed_memory() -> None:
 
 def peak_memory(device: torch.device) -> int:
     """Bytes at the highest moment since ``forget_peak``."""
-    if device.type == "cuda":
-        import torch
+    import torch
 
+    if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if device.type == "mps":  # it counts no peak, but keeps what it has taken
+        return torch.mps.driver_allocated_memory()
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
@@ -80,12 +131,14 @@ def peak_memory(device: torch.device) -> int:
 
 def available_memory(device: torch.device) -> int:
     """Bytes that this process has or could still get."""
-    if device.type == "cuda":
-        import torch
+    import torch
 
+    if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
     free = int(psutil.virtual_memory().available)
+    if device.type == "mps":  # the machine's memory, of which the GPU may use a part
+        return min(torch.mps.recommended_max_memory(), torch.mps.driver_allocated_memory() + free)
     for limit, used in _CONTROL_GROUPS:
         with suppress(OSError, ValueError):  # "max": no limit
             free = min(free, int(limit.read_text()) - int(used.read_text()))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.bench.alignment import ALIGNMENTS, Alignment, Shape
+from pmtrans.machine import choose_device, wait_for
 
 SWEEPS: dict[str, tuple[int, ...]] = {
     "patches": (49, 100, 196, 400, 576),
@@ -51,16 +52,16 @@ def measure(base: Shape | None = None, sweeps: Mapping[str, Sequence[int]] = SWE
 
 def cost(name: str, shape: Shape, repeats: int = 5, device: str | None = None) -> Cost:
     """One alignment at one shape."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    place = choose_device(device)
     torch.manual_seed(0)
-    alignment = ALIGNMENTS[name](shape, device)
+    alignment = ALIGNMENTS[name](shape, str(place))
     kept = kept_bytes(alignment)
     times = []
     for _ in range(repeats):
-        _wait(device)
+        wait_for(place)
         begin = time.perf_counter()
         forward_backward(alignment)
-        _wait(device)
+        wait_for(place)
         times.append(time.perf_counter() - begin)
     return Cost(shape, min(times), kept)
 
@@ -150,8 +151,3 @@ def forward_backward(alignment: Alignment) -> None:
         torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
     for tensor in alignment.inputs:
         tensor.grad = None
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()

@@ -52,7 +52,7 @@ def predict(
     root: Annotated[
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
     ] = None,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, ...", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that share the images, each with a GPU or a share of the cores.")
     ] = 1,

@@ -61,7 +61,7 @@ def serve(
             help="Another name that the server answers to, such as a proxy's; may be repeated.", show_default=False
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, ...", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
 ) -> None:  # fmt: skip
     """Serve the model over HTTP, with a page to drop images on. Ctrl-C stops it once all requests are answered.
 

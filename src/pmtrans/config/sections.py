@@ -137,10 +137,11 @@ class TrainConfig(SettingsSection):
     )
     clip: float = Field(5.0, ge=0, description="largest gradient norm of the descending players; 0: off")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="number format; auto: bf16 on GPUs that have it"
+        "auto", description="number format; auto: bf16 on CUDA GPUs that have it, else fp32"
     )
     device: str | None = Field(
-        None, description="cpu, cuda, cuda:1 or mps, for a run in one process; null: a CUDA GPU where there is one"
+        None,
+        description="cpu, cuda, cuda:1 or mps, for a run in one process; null: CUDA, else Apple's MPS, else the CPU",
     )
     evaluate_every: int | None = Field(None, ge=1, description="steps between evaluations; null: an epoch")
     keep_checkpoints: int = Field(2, ge=1, description="latest checkpoints kept")

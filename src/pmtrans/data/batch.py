@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pmtrans.machine import copy_to
+
 
 @dataclass
 class Batch:
@@ -20,7 +22,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """Copy to the device, asynchronously where the memory is pinned."""
-        return Batch(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+        return Batch(*(copy_to(getattr(self, name), device) for name in self.__dataclass_fields__))
 
     def pin_memory(self) -> Batch:
         """Called by the data loader."""

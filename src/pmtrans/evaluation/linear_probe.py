@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from pmtrans.machine import fallback_device
+
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 WITHOUT_HOLDOUT = 0.1
 MOST = 50_000  # source images: more of them move the classifier less than the domains differ
@@ -36,17 +38,21 @@ def fit_probe(
 ) -> LinearProbe:
     """Fit ``head`` on the features of the source; without held-out images the strength is ``WITHOUT_HOLDOUT``."""
     features_NF, labels_N = _sample(features_NF, labels_N, seed)
-    features_NF, head = features_NF.double(), copy.deepcopy(head).double().eval()
+    device, place = features_NF.device, fallback_device(features_NF.device)
+    features_NF, holdout_MF = (one.to(place, torch.float64) for one in (features_NF, holdout_MF))
+    labels_N, holdout_labels_M = labels_N.to(place), holdout_labels_M.to(place)
+    head = copy.deepcopy(head).to(place, torch.float64).eval()
     if not len(holdout_labels_M):
-        return LinearProbe(_fit(head, features_NF, labels_N, WITHOUT_HOLDOUT).float(), WITHOUT_HOLDOUT, None)
+        fitted = _fit(head, features_NF, labels_N, WITHOUT_HOLDOUT)
+        return LinearProbe(fitted.to(device, torch.float32), WITHOUT_HOLDOUT, None)
     path: list[LinearProbe] = []
     for strength in STRENGTHS:
         fitted = _fit(copy.deepcopy(head), features_NF, labels_N, strength)  # an MLP's weights vanish if it is strong
         with torch.no_grad():
-            right = fitted(holdout_MF.double()).argmax(1) == holdout_labels_M
+            right = fitted(holdout_MF).argmax(1) == holdout_labels_M
         path.append(LinearProbe(fitted, strength, right.double().mean().item()))
     chosen = path[one_standard_error([probe.holdout_accuracy or 0.0 for probe in path], len(holdout_labels_M))]
-    return LinearProbe(chosen.head.float(), chosen.strength, chosen.holdout_accuracy)
+    return LinearProbe(chosen.head.to(device, torch.float32), chosen.strength, chosen.holdout_accuracy)
 
 
 def one_standard_error(accuracies: list[float], images: int) -> int:

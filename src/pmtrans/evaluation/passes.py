@@ -17,6 +17,7 @@ from pmtrans.data.cache import ImageCache
 from pmtrans.data.loader import image_batches, unreadable_message
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.errors import TrainingError
+from pmtrans.machine import choose_device, copy_to
 from pmtrans.model import Model
 
 
@@ -50,7 +51,7 @@ def run_pass(
         if first_error is not None:
             raise TrainingError(unreadable_message(first_error))
         with autocast():
-            features, logits = model.features_and_logits(images.to(device, non_blocking=True))
+            features, logits = model.features_and_logits(copy_to(images, device))
         features_MF[done : done + len(images)] = features
         logits_MK[done : done + len(images)] = logits
         done += len(images)
@@ -61,7 +62,7 @@ def run_pass(
 def backbone_features(name: str, weights: str, image_size: int) -> Callable[[list[str]], NDArray[np.floating]]:
     """A function from image paths to features of the pretrained backbone, for the domain gap of ``check``."""
     model = Model(create_backbone(name, weights, image_size), classes=2)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(choose_device(None))
     preprocessing = preprocessing_for(timm.data.resolve_data_config({}, model=model.backbone.trunk), image_size, 0.875)
 
     def features(paths: list[str]) -> NDArray[np.floating]:

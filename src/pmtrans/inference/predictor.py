@@ -14,7 +14,7 @@ from pmtrans.data.loader import image_batches
 from pmtrans.data.transforms import evaluation_transform
 from pmtrans.errors import ModelError, RunError, one_line
 from pmtrans.inference.prediction import Prediction, predictions, with_unreadable
-from pmtrans.machine import choose_device
+from pmtrans.machine import choose_device, copy_to
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_folder import TrainedModel, load_model
 from pmtrans.run.model_notes import PriorName
@@ -97,7 +97,7 @@ class Predictor:
     @torch.inference_mode()
     def logits(self, images: Tensor) -> Tensor:
         """Logits of transformed images, on the predictor's device."""
-        logits: Tensor = self.model(images.to(self.device, non_blocking=True))
+        logits: Tensor = self.model(copy_to(images, self.device))
         return logits
 
     @torch.inference_mode()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pmtrans.losses.kernels import gaussian_kernel
 from pmtrans.losses.precision import float32_losses
+from pmtrans.machine import fallback_device
 
 
 @float32_losses
@@ -29,11 +30,14 @@ def conditional_bures_distance(kernel_x_NN: Tensor, kernel_y_NN: Tensor, source:
     With H the centring matrix and L L^T = eps n I + H K_Y H, the operator is (1/n) A A^T, A = sqrt(eps n) Phi H L^-T.
     So tr(R) = eps tr(L^-1 H K_X H L^-T), and the last trace is the nuclear norm of A_t^T A_s / sqrt(n m).
     """
+    device = kernel_x_NN.device
+    place = fallback_device(device)
+    kernel_x_NN, kernel_y_NN = kernel_x_NN.to(place), kernel_y_NN.to(place)
     inverse_s, trace_s = _conditional(kernel_x_NN[:source, :source], kernel_y_NN[:source, :source], epsilon)
     inverse_t, trace_t = _conditional(kernel_x_NN[source:, source:], kernel_y_NN[source:, source:], epsilon)
     across_TS = inverse_t @ _centred(kernel_x_NN[source:, :source]) @ inverse_s.T
     fidelity: Tensor = epsilon * torch.linalg.svdvals(across_TS).sum()  # sqrt(eps n) sqrt(eps m) / sqrt(n m) = eps
-    return trace_s + trace_t - 2 * fidelity
+    return (trace_s + trace_t - 2 * fidelity).to(device)
 
 
 def _conditional(kernel_x_NN: Tensor, kernel_y_NN: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:

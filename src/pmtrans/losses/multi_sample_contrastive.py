@@ -6,12 +6,15 @@ import torch
 from torch import Tensor
 
 from pmtrans.losses.precision import float32_losses
+from pmtrans.machine import fallback_device
 
 
 @float32_losses
 def affinity(source_SF: Tensor, target_TF: Tensor) -> Tensor:
     """phi(s, t) = 1 / (1 + ||f_s - f_t||), S x T."""
-    return 1 / (1 + torch.cdist(source_SF, target_TF))
+    place = fallback_device(source_SF.device)
+    distances_ST = torch.cdist(source_SF.to(place), target_TF.to(place)).to(source_SF.device)
+    return 1 / (1 + distances_ST)
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.losses.precision import float32_losses
+from pmtrans.machine import fallback_device
 
 
 @float32_losses
@@ -15,5 +16,6 @@ def batch_nuclear_norm_loss(logits_BK: Tensor) -> Tensor:
     The paper divides by B, which is the same if B <= K. The gradient of a sum of singular values is U V^T, which is
     finite even where singular values coincide.
     """
-    singular: Tensor = torch.linalg.svdvals(logits_BK.softmax(1))
-    return -singular.mean()
+    probabilities_BK = logits_BK.softmax(1).to(fallback_device(logits_BK.device))
+    singular: Tensor = torch.linalg.svdvals(probabilities_BK)
+    return -singular.mean().to(logits_BK.device)

@@ -16,6 +16,7 @@ from pmtrans.backbones.head import create_head
 from pmtrans.data.batch import Batch
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
+from pmtrans.machine import fallback_device
 from pmtrans.methods.mcd import three_steps
 from pmtrans.methods.method import Context, Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.adversary import (
@@ -45,8 +46,9 @@ def distance_of_means(source_NF: Tensor, target_MF: Tensor) -> Tensor:
 
 def discriminability(features_NF: Tensor, labels_N: Tensor, classes: int) -> Tensor:
     """max_W J(W) (Eq. 9): tr(S_w^-1 S_b), the scatter between classes against the scatter within; in double."""
-    centred_NF = (features_NF - features_NF.mean(0)).double()
-    member_NK = F.one_hot(labels_N, classes).double()
+    place = fallback_device(features_NF.device)
+    centred_NF = (features_NF - features_NF.mean(0)).to(place, torch.float64)
+    member_NK = F.one_hot(labels_N, classes).to(place, torch.float64)
     count_K = member_NK.sum(0)
     mean_KF = (member_NK.T @ centred_NF) / count_K.clamp_min(1)[:, None]
     between_FF = mean_KF.T @ (count_K[:, None] * mean_KF)
@@ -54,7 +56,7 @@ def discriminability(features_NF: Tensor, labels_N: Tensor, classes: int) -> Ten
     ridge = 1e-6 * within_FF.diagonal().mean() + 1e-12  # fewer images than features: S_w alone has no inverse
     regular_FF = within_FF + ridge * torch.eye(len(within_FF), dtype=within_FF.dtype, device=within_FF.device)
     ratio_FF: Tensor = torch.linalg.solve(regular_FF, between_FF)
-    return ratio_FF.trace().float()
+    return ratio_FF.trace().to(features_NF.device, torch.float32)
 
 
 class DWL(Method):

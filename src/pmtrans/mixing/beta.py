@@ -13,10 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Beta
 
+from pmtrans.machine import fallback_device
+
 
 def softplus_inverse(value: float) -> float:
     """x such that softplus(x) = value."""
     return value + math.log(-math.expm1(-value))
+
+
+def draw(b: Tensor, g: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
+    """Ratios from Beta(b, g), reparameterised: gradients reach both concentrations."""
+    place = fallback_device(b.device)
+    ratios: Tensor = Beta(b.to(place), g.to(place), validate_args=False).rsample(shape)
+    return ratios.to(b.device)
 
 
 class LearnableBeta(nn.Module):
@@ -37,8 +46,7 @@ class LearnableBeta(nn.Module):
         """Ratios in float32 under any autocast; gradients reach both concentrations."""
         with torch.autocast(self.raw.device.type, enabled=False):
             b, g = self.concentrations()
-            ratios: Tensor = Beta(b, g, validate_args=False).rsample(shape)
-            return ratios
+            return draw(b, g, shape)
 
     @torch.no_grad()
     def project(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.distributions import Beta
 
+from pmtrans.mixing.beta import draw
 from pmtrans.mixing.mixing import Mixing
 
 CONCENTRATION = 2.0  # of the patches around the pair's ratio: at 1/2 they are uniform
@@ -23,8 +23,7 @@ class HierarchicalPatchMix(Mixing):
         patches = self.grid[0] * self.grid[1]
         with torch.autocast(self.beta.raw.device.type, enabled=False):
             b_B1, g_B1 = patch_concentrations(self.beta.sample((pairs, 1)))
-            ratios: Tensor = Beta(b_B1.expand(-1, patches), g_B1.expand(-1, patches), validate_args=False).rsample()
-            return ratios
+            return draw(b_B1.expand(-1, patches), g_B1.expand(-1, patches))
 
 
 def patch_concentrations(pair_B1: Tensor) -> tuple[Tensor, Tensor]:

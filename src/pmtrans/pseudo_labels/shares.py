@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pmtrans.machine import fallback_device
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels
 from pmtrans.pseudo_labels.propagation import Graph, nearest_neighbours, propagated_probabilities
 
@@ -22,11 +23,12 @@ ROUNDS = 8
 
 @torch.no_grad()
 def agreed_shares(features_MF: Tensor, logits_MK: Tensor, graph: Graph | None = None) -> Tensor:
-    """Shares_K, which sum to 1, of the images that k-means and propagation give the same label."""
+    """Shares_K, which sum to 1, of the images that k-means and propagation give the same label; in float64."""
     clusters_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK)
     near_M = propagated_probabilities(features_MF, logits_MK.float().softmax(1), graph=graph).argmax(1)
     counted_M = near_M[near_M == clusters_M]
-    counts_K = torch.bincount(counted_M if len(counted_M) else near_M, minlength=logits_MK.shape[1]).double()
+    counts_K = torch.bincount(counted_M if len(counted_M) else near_M, minlength=logits_MK.shape[1])
+    counts_K = counts_K.to(fallback_device(counts_K.device), torch.float64)
     return counts_K / counts_K.sum()
 
 
@@ -37,9 +39,12 @@ def typical_share(shares_K: Tensor) -> Tensor:
 
 @torch.no_grad()
 def present_classes(features_MF: Tensor, logits_MK: Tensor, absent: float = ABSENT) -> tuple[Tensor, Tensor]:
-    """(present_K, shares_K): classes with less than ``absent`` of the typical share are left out, round by round."""
+    """(present_K, shares_K): classes with less than ``absent`` of the typical share are left out, round by round.
+
+    Both are where float64 can be: for MPS on the CPU.
+    """
     graph = nearest_neighbours(features_MF) if len(features_MF) > 1 else None
-    present_K = torch.ones(logits_MK.shape[1], dtype=torch.bool, device=logits_MK.device)
+    present_K = torch.ones(logits_MK.shape[1], dtype=torch.bool, device=fallback_device(logits_MK.device))
     shares_K = agreed_shares(features_MF, logits_MK, graph)
     for _ in range(ROUNDS):
         kept_K = present_K & (shares_K >= absent * typical_share(shares_K))
@@ -52,7 +57,7 @@ def present_classes(features_MF: Tensor, logits_MK: Tensor, absent: float = ABSE
 
 def without_absent(logits_MK: Tensor, present_K: Tensor) -> Tensor:
     """The same logits, with no probability left for classes that are not present."""
-    return logits_MK.masked_fill(~present_K, -torch.inf)
+    return logits_MK.masked_fill(~present_K.to(logits_MK.device), -torch.inf)
 
 
 def class_weights(present_K: Tensor, shares_K: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pmtrans.machine import fallback_device
 from pmtrans.pseudo_labels.propagation import nearest_neighbours
 
 
@@ -45,7 +46,7 @@ def unknown_scores(features_MF: Tensor, logits_MK: Tensor) -> Tensor:
 
 def otsu_threshold(scores_M: Tensor) -> float:
     """Between the two neighbouring scores where the variance between the groups, n_0 n_1 (m_0 - m_1)^2, is largest."""
-    sorted_M = scores_M.double().sort().values
+    sorted_M = scores_M.to(fallback_device(scores_M.device), torch.float64).sort().values
     if len(sorted_M) < 2:
         return float("inf")
     below = torch.arange(1, len(sorted_M), dtype=torch.float64, device=sorted_M.device)

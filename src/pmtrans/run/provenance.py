@@ -17,6 +17,7 @@ from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.packed import image_bytes
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_json, write_text
+from pmtrans.machine import choose_device
 from pmtrans.run.folder import RunFolder
 from pmtrans.texts import read_json, read_yaml
 from pmtrans.version import __version__
@@ -159,5 +160,6 @@ def environment() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:  # built from source under another name
             continue
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU"
-    return {**found, "device": device}
+    device = choose_device(None)
+    other = f"{platform.machine()} {device.type.upper()}"
+    return {**found, "device": torch.cuda.get_device_name() if device.type == "cuda" else other}

@@ -35,7 +35,7 @@ def create_accelerator(wanted_precision: str, wanted_device: str | None = None) 
     ddp = DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)
     device = choose_device(wanted_device)
     if wanted_device is not None and dist.is_initialized():
-        raise ConfigError("train.device is for one process: of several each takes its own GPU.")
+        raise ConfigError("train.device is for one process: of several each takes its own CUDA GPU, or the CPU.")
     AcceleratorState._reset_state(not dist.is_initialized())  # a notebook may train twice, and otherwise
     kwargs: dict[str, Any] = {"mixed_precision": precision(wanted_precision, device), "kwargs_handlers": [ddp]}
     with _named_to_accelerate(wanted_device):
@@ -72,7 +72,12 @@ def prepare(accelerator: Accelerator, method: Method, sharded: bool = False) -> 
 
 
 def precision(wanted: str, device: torch.device) -> str:
-    """accelerate's name; ``auto``: bf16 on a GPU that has it, float32 elsewhere (bf16 is emulated on most CPUs)."""
+    """accelerate's name; ``auto``: bf16 on a CUDA GPU that has it, float32 elsewhere.
+
+    Most CPUs emulate bf16, and on MPS nobody has measured it here.
+    """
+    if wanted == "bf16" and device.type == "mps" and not torch.backends.mps.is_macos_or_newer(14, 0):
+        raise ConfigError("train.precision=bf16 on MPS needs macOS 14 or newer: take train.precision=fp32.")
     if wanted == "auto":
         return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "no"
     return "no" if wanted == "fp32" else wanted

@@ -23,6 +23,7 @@ from pmtrans.data.domain import Domain
 from pmtrans.data.loader import ANSWER_WITHIN
 from pmtrans.errors import StopReportedByMainProcess, TrainingError, is_out_of_memory, one_line
 from pmtrans.files import as_os_error, write_json
+from pmtrans.machine import choose_device
 from pmtrans.run.folder import RunFolder
 from pmtrans.training.checkpoint import checkpoints
 
@@ -156,7 +157,7 @@ def explained_memory(config: Config, folder: RunFolder | None = None) -> Iterato
 def tried(config: Config) -> str:
     """The settings that memory depends on."""
     train, data = config.train, config.data
-    where = train.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    where = train.device or choose_device(None).type
     return (
         f"train.batch_size={train.batch_size} (pairs), data.image_size={data.image_size}, "
         f"backbone.name={one_line(config.backbone.name, 80)} on {where}"

@@ -19,7 +19,7 @@ from pmtrans.data.reading.target_labels import TargetLabels
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
-from pmtrans.machine import choose_device
+from pmtrans.machine import choose_device, has_mps
 from pmtrans.methods import METHODS
 from pmtrans.processes.group import Processes, joined
 from pmtrans.progress import Reporter
@@ -88,9 +88,12 @@ def opened(
     config = with_absolute_paths(config)
     refuse_missing(config.train.loggers)
     _refuse_random_head(config)
-    device = choose_device(config.train.device)  # one that cannot be used is told before anything is read
     with joined() as processes:
         reporter = reporter if processes.is_main else Reporter(quiet=True)
+        # one that cannot be used is told before anything is read
+        device = processes.together(lambda: choose_device(config.train.device))
+        if processes.count > 1 and device.type == "cpu" and has_mps():
+            reporter.warn("several processes cannot share Apple's MPS, so they train on the CPU; one would train on it")
         if config.train.compile:
             processes.together(lambda: refuse_without_compiler(device))
         cache = processes.together(lambda: open_cache(config.data.cache, reporter.warn))

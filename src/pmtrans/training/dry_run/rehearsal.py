@@ -20,7 +20,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
 from pmtrans.data.domains import Data
 from pmtrans.evaluation.passes import Pass, run_pass
-from pmtrans.machine import available_memory, forget_peak, peak_memory
+from pmtrans.machine import available_memory, forget_peak, peak_memory, wait_for
 from pmtrans.model import Model
 from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
@@ -89,8 +89,7 @@ class Rehearsal(Loop):
         self.step = step
         self.method.train()
         self.take_step([batch.to(self.accelerator.device) for batch in batches])
-        if self.accelerator.device.type == "cuda":
-            torch.cuda.synchronize(self.accelerator.device)
+        wait_for(self.accelerator.device)
 
     def moments(self) -> list[int]:
         """Steps in the middle of each part of the run, none at the start of an epoch, where labels are refreshed."""

@@ -1,0 +1,113 @@
+"""Which device is chosen, and what is asked of it by its kind. MPS is stood in for: torch has it on a Mac alone."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+import torch
+
+from pmtrans.errors import ConfigError
+from pmtrans.machine import (
+    available_memory,
+    choose_device,
+    copy_to,
+    fallback_device,
+    forget_peak,
+    peak_memory,
+    used_memory,
+    wait_for,
+)
+from pmtrans.training.accelerator import precision
+
+MPS, CUDA, CPU = torch.device("mps"), torch.device("cuda:1"), torch.device("cpu")
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False, mps: bool = False, group: bool = False) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: group)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "chosen"),
+    [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
+)
+def test_cuda_is_chosen_before_mps_and_mps_before_the_cpu(
+    cuda: bool, mps: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, cuda=cuda, mps=mps)
+    assert choose_device(None) == torch.device(chosen)
+
+
+def test_a_device_that_is_named_is_taken_before_a_better_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, mps=True)
+    assert choose_device("cpu") == CPU
+
+
+def test_several_processes_leave_mps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, mps=True, group=True)
+    assert choose_device(None) == CPU
+    pretend(monkeypatch, cuda=True, group=True)
+    assert choose_device(None) == torch.device("cuda")
+
+
+def test_only_mps_falls_back_to_the_cpu() -> None:
+    assert [fallback_device(device) for device in (CPU, CUDA, MPS)] == [CPU, CUDA, CPU]
+
+
+@pytest.mark.parametrize(("device", "asynchronous"), [(CPU, False), (CUDA, True), (MPS, False)])
+def test_only_copies_to_cuda_are_not_waited_for(
+    device: torch.device, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[torch.device, bool]] = []
+
+    def to(tensor: torch.Tensor, device: torch.device, non_blocking: bool) -> torch.Tensor:
+        asked.append((device, non_blocking))
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    copy_to(torch.zeros(1), device)
+    assert asked == [(device, asynchronous)]
+
+
+def test_auto_is_float32_on_mps_and_bf16_needs_macos_14(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert precision("auto", MPS) == "no"
+    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: major <= 14)
+    assert precision("bf16", MPS) == "bf16"
+    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: major <= 13)
+    with pytest.raises(ConfigError, match="macOS 14"):
+        precision("bf16", MPS)
+
+
+class Metal:
+    """300 bytes of tensors, 500 held by the driver, of which emptying the cache leaves those of tensors."""
+
+    def __init__(self, limit: int) -> None:
+        self.held, self.limit, self.waits = 500, limit, 0
+
+    def current_allocated_memory(self) -> int:
+        return 300
+
+    def driver_allocated_memory(self) -> int:
+        return self.held
+
+    def recommended_max_memory(self) -> int:
+        return self.limit
+
+    def empty_cache(self) -> None:
+        self.held = 300
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+@pytest.mark.parametrize(("limit", "available"), [(1000, 1000), (10_000, 500 + 2000)])
+def test_memory_of_mps_is_what_metal_holds(limit: int, available: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    metal = Metal(limit)
+    monkeypatch.setattr(torch, "mps", metal)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Free", (), {"available": 2000}))
+    assert (used_memory(MPS), peak_memory(MPS), available_memory(MPS)) == (300, 500, available)
+    forget_peak(MPS)
+    assert peak_memory(MPS) == 300
+    wait_for(MPS)
+    assert metal.waits == 1
