@@ -7,7 +7,6 @@ of PatchMix (P) ascends. Shapes: B pairs, N patches, D token width, F feature wi
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pmtrans.backbones.encoding import Encoding
@@ -177,15 +176,12 @@ class PMTrans(Method):
     def _labels_of(self, target: TargetPass, seeds_M: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Labels_M, and confidences_M where they are used; those that the user gave are certain."""
         features_MF, logits_MK = target.features_MF, target.logits_MK
-        kind = self.options.pseudo_labels
-        if kind in ("propagation", "transport", "propagated_kmeans"):
+        if self.options.pseudo_labels in ("propagation", "transport"):
             near_MK = propagated_probabilities(features_MF, logits_MK.float().softmax(1), seeds_M=seeds_M)
-            if kind == "transport":
+            if self.options.pseudo_labels == "transport":
                 near_MK = transported_probabilities(features_MF, logits_MK, self._prior(near_MK))
             highest_M, labels_M = near_MK.max(1)
-        if kind in ("kmeans", "propagated_kmeans"):
-            if kind == "propagated_kmeans":
-                logits_MK = F.one_hot(labels_M, logits_MK.shape[1]).float().log()  # its rounds start from these labels
+        else:
             labels_M = kmeans_pseudo_labels(features_MF, logits_MK=logits_MK, seeds_M=seeds_M)
             if self.confidence_M is None:
                 return labels_M, None

@@ -87,10 +87,10 @@ class PMTransOptions(Options):
         description="target labels are read off the features of the untrained backbone too, side by side, "
         "unless the classifier begins in agreement with its clusters",
     )
-    pseudo_labels: Literal["kmeans", "propagation", "propagated_kmeans", "transport", "neighbours"] = Field(
+    pseudo_labels: Literal["kmeans", "propagation", "transport", "neighbours"] = Field(
         "kmeans",
-        description="target labels: clusters, predictions spread over near images, clusters that start from such "
-        "labels, optimal transport to classes of the shares under `prior`, or the authors' bank",
+        description="target labels: clusters, predictions spread over near images, optimal transport to classes of "
+        "the shares under `prior`, or the authors' bank",
     )
     prior: Literal["estimated", "uniform"] = Field(
         "estimated", description="class balance of the target for pseudo_labels=transport: its own, or all equal"
