@@ -1,4 +1,4 @@
-"""Unsupervised domain adaptation with vision transformers: two folders in, a model you can trust out.
+"""Unsupervised domain adaptation with vision transformers: two folders in, a classifier for the second out.
 
 >>> run = pmtrans.adapt(source="photos/shop", target="photos/phone", out="runs/phone")
 >>> run = pmtrans.auto(source="photos/shop", target="photos/phone", out="runs/best", time="1h")

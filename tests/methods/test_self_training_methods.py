@@ -152,3 +152,20 @@ def test_shot_labels_the_target_as_it_sets_out_and_at_each_epoch(tiny: Callable[
     assert asked == [0, 10, 20]
     expected = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
     assert torch.equal(method.pseudo_labels_M, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "switches"),
+    [("shot", {}), ("source_free", {"pseudo_labels": "propagation"}), ("source_free", {"pseudo_labels": "kmeans"})],
+)
+def test_labels_that_the_user_gave_stay_the_pseudo_labels(
+    name: str, switches: dict[str, str], tiny: Callable[..., Model]
+) -> None:
+    method = create(name, tiny(), **switches)
+    torch.manual_seed(0)
+    target = TargetPass(torch.randn(9, 32), torch.randn(9, 3))
+    places = [2, 5, 7]
+    given = [(int(target.logits_MK[place].argmax()) + 1) % 3 for place in places]  # not what the model says
+    method.pin(places, given, 9)
+    method.before_step(FIRST, Context(lambda: target))
+    assert method.pseudo_labels_M[places].tolist() == given

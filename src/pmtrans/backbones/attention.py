@@ -1,4 +1,4 @@
-"""Read or change the attention of any timm transformer, without copying or replacing timm's code.
+"""Read or change the attention of a timm transformer, without copying or replacing timm's code.
 
 All of timm's attention classes end in one call of fused attention. A ``TorchFunctionMode`` around the forward pass
 intercepts that call with its queries, keys and values, after norms and rotary embedding, and can replace its result.

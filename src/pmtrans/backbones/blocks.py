@@ -1,4 +1,4 @@
-"""The blocks of any timm transformer in order, the layer of each parameter, and checks of what blocks support."""
+"""The blocks of a timm transformer in order, the layer of each parameter, and checks of what blocks support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build a backbone from any timm transformer, with random weights or weights from timm, the hub or a file."""
+"""Build a backbone from a timm transformer with one patch embedding; weights: random, of timm, the hub or a file."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def adapt(
         typer.Option(metavar="HOW", help="`auto`: the run in `--out`; `never`; or a run or checkpoint to resume."),
     ] = "auto",
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; the result is the same.")
+        int,
+        typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; same result up to rounding."),
     ] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in `--out`.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,

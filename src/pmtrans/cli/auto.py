@@ -56,7 +56,9 @@ def auto(
     cache: Annotated[
         str | None, typer.Option(help="A folder for a cache of resized images.", show_default=False)
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help="Any timm transformer.", show_default=False)] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="A timm transformer with one patch embedding.", show_default=False)
+    ] = None,
     weights: Annotated[
         str | None,
         typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a safetensors / pth file.", show_default=False),

@@ -56,7 +56,9 @@ def run(
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
     tasks: Annotated[str | None, typer.Option(help="Such as `A2W,D2W`; default: all.", show_default=False)] = None,
-    backbone: Annotated[str | None, typer.Option(help="Any timm transformer.", show_default=False)] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="A timm transformer with one patch embedding.", show_default=False)
+    ] = None,
     weights: Annotated[
         str | None, typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a file.", show_default=False)
     ] = None,

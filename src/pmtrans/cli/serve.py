@@ -63,7 +63,7 @@ def serve(
     ] = None,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
 ) -> None:  # fmt: skip
-    """Serve the model over HTTP, with a page to drop images on. Ctrl-C stops it once all requests are answered.
+    """Serve the model over HTTP, with a page to drop images on. Ctrl-C stops it after the open requests.
 
     `POST /predict` (multipart field `images`), `GET /health` (alive), `GET /ready` (the model predicts),
     `GET /metrics` (Prometheus), `GET /docs`.

@@ -55,7 +55,7 @@ def train(
     ] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="Any timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
+        typer.Option(help="A timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
     ] = None,
     weights: Annotated[
         str | None,
@@ -110,7 +110,9 @@ def train(
     processes: Annotated[
         int,
         typer.Option(
-            min=1, metavar="N", help="Processes (GPUs) of this machine that share each batch; the result is the same."
+            min=1,
+            metavar="N",
+            help="Processes (GPUs) of this machine that share each batch; same result up to rounding.",
         ),
     ] = 1,
     dry_run: Annotated[

@@ -30,7 +30,7 @@ def watch(
 
     Rows are added to `predictions.csv` (the columns of `predict`). Every window of images is compared with the target
     of the run by a two-sample test on features; `windows.csv` has its results. A line says when adapting again would
-    pay. Ctrl-C or SIGTERM ends it, and the same command goes on where it was.
+    pay. Ctrl-C or SIGTERM ends it, and the same command resumes it.
 
     Example:
 

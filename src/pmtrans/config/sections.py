@@ -78,7 +78,7 @@ class DataConfig(SettingsSection):
 class BackboneConfig(SettingsSection):
     """The transformer and its pretrained weights."""
 
-    name: str = Field("deit_small_patch16_224", description="any timm transformer")
+    name: str = Field("deit_small_patch16_224", description="a timm transformer with one patch embedding")
     weights: str = Field("timm", description="none, timm, hf-hub:ORG/NAME, or a safetensors / pth file")
     options: dict[str, Any] = Field(
         default_factory=dict, description="arguments of the timm model: drop_path_rate, ..."
@@ -205,7 +205,7 @@ class Config(SettingsSection):
     """All settings of a run. ``method`` holds the name of the method and its options."""
 
     seed: int = Field(
-        0, ge=0, le=2**63 - 1, description="seed of all random draws: the same seed gives the same weights"
+        0, ge=0, le=2**63 - 1, description="seed of all random draws: on a CPU the same seed gives the same weights"
     )
     data: DataConfig = DataConfig()
     backbone: BackboneConfig = BackboneConfig()

@@ -213,8 +213,8 @@ class Method(nn.Module, ABC):
     def choose_pairs(self, moment: Moment, context: Context) -> Tensor:
         """(source index, target index) in the order of use for the epoch, P x 2; used again from the top when short.
 
-        Called at each start of an epoch, and again in its midst when a run is continued there: what was chosen at
-        the start must then be given back, so it is kept in a buffer.
+        Called at each start of an epoch, and again during one when a run is resumed there: what was chosen at the
+        start must then be given back, so it is kept in a buffer.
         """
         raise NotImplementedError
 

@@ -84,8 +84,9 @@ class SourceFree(Method):
 
     def _label(self, target: TargetPass) -> Tensor:
         if self.options.pseudo_labels == "kmeans":
-            return kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
-        return propagated_probabilities(target.features_MF, target.logits_MK.float().softmax(1)).argmax(1)
+            return kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK, seeds_M=self.pinned_M)
+        p_MK = target.logits_MK.float().softmax(1)
+        return propagated_probabilities(target.features_MF, p_MK, seeds_M=self.pinned_M).argmax(1)
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         backbone, labels_B = self.model.backbone, self.pseudo_labels_M[batch.target_index]

@@ -281,7 +281,7 @@ def _load(path: Path, version: str) -> ShardIndex | None:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Wait until no other process of this machine is inside; where that cannot be, go on without."""
+    """Wait until no other process of this machine is inside; where that cannot be, continue without."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
