@@ -36,31 +36,39 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        os.environ["PMTRANS_CACHE"] = str(Path(folder) / "cache")
-        found: dict[str, float] = {"images": given.images}
-        start = time.perf_counter()
-        write_shards(Path(folder), given.images, given.images_per_shard, given.side)
-        found["write_seconds"] = time.perf_counter() - start
-        before = resident()
-        for name in ("list_first_seconds", "list_again_seconds"):
-            start = time.perf_counter()
-            source = read_source(Path(folder) / "*.tar")
-            found[name] = time.perf_counter() - start
-        start = time.perf_counter()
-        target = read_target(Path(folder) / "*.tar", source.classes)
-        found["list_target_seconds"] = time.perf_counter() - start
-        found["list_megabytes"] = resident() - before
-        start, highest, images = time.perf_counter(), 0.0, 0
-        looks = Preprocessing(given.side, given.side, "bicubic", (0.5,) * 3, (0.25,) * 3)
-        for number, (batch, errors) in enumerate(image_batches(target.domain.paths, looks, 256, given.workers)):
-            assert not any(errors)
-            images += len(batch)
-            if number % 50 == 0:
-                highest = max(highest, resident())
-        assert images == given.images
-        found["pass_seconds"] = time.perf_counter() - start
-        found["pass_megabytes_all_processes"] = highest
+        found = measure(Path(folder), given.images, given.images_per_shard, given.side, given.workers, given.images)
     print(json.dumps({name: round(value, 2) for name, value in found.items()}))
+
+
+def measure(folder: Path, images: int, per_shard: int, side: int, workers: int, pass_images: int) -> dict[str, float]:
+    """Write, list and read; ``pass_images``: how many of them, the first, one pass of the loader reads."""
+    os.environ["PMTRANS_CACHE"] = str(folder / "cache")
+    found: dict[str, float] = {"images": images}
+    start = time.perf_counter()
+    write_shards(folder, images, per_shard, side)
+    found["write_seconds"] = time.perf_counter() - start
+    before = resident()
+    for name in ("list_first_seconds", "list_again_seconds"):
+        start = time.perf_counter()
+        source = read_source(folder / "*.tar")
+        found[name] = time.perf_counter() - start
+    start = time.perf_counter()
+    target = read_target(folder / "*.tar", source.classes)
+    found["list_target_seconds"] = time.perf_counter() - start
+    found["list_megabytes"] = resident() - before
+    paths = target.domain.paths[:pass_images]
+    start, highest, seen = time.perf_counter(), 0.0, 0
+    looks = Preprocessing(side, side, "bicubic", (0.5,) * 3, (0.25,) * 3)
+    for number, (batch, errors) in enumerate(image_batches(paths, looks, 256, workers)):
+        assert not any(errors)
+        seen += len(batch)
+        if number % 50 == 0:
+            highest = max(highest, resident())
+    assert seen == len(paths)
+    found["pass_images"] = seen
+    found["pass_seconds"] = time.perf_counter() - start
+    found["pass_megabytes_all_processes"] = highest
+    return found
 
 
 def write_shards(folder: Path, images: int, per_shard: int, side: int) -> None:

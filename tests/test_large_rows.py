@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def on_disk(values: Tensor, folder: Path) -> Tensor:
-    rows = empty_rows(*values.shape, CPU, folder, on_disk=1)
+    rows = empty_rows(len(values), values.shape[1], CPU, folder, on_disk=1)
     rows.copy_(values)
     return rows
 

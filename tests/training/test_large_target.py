@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,12 +24,15 @@ from tiny_run import Witness, assert_same_run
 def test_a_run_whose_passes_are_on_disk_is_the_run_in_memory(
     configure: Callable[..., Config], undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
-    real = large_rows.torch.from_file
+    made: list[str] = []
+    real = torch.from_file
+
+    def noted(name: str, **given: Any) -> torch.Tensor:
+        made.append(name)
+        return real(name, **given)
+
     monkeypatch.setattr(large_rows, "ON_DISK", 1)
-    monkeypatch.setattr(
-        large_rows.torch, "from_file", lambda *given, **named: (made.append(given), real(*given, **named))[1]
-    )
+    monkeypatch.setattr(torch, "from_file", noted)
     train(configure(), tmp_path / "run", Witness())
     assert len(made) > 10
     assert_same_run(tmp_path / "run", undisturbed)
