@@ -181,16 +181,15 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=12)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--only", choices=PARTS)
-    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.part is None:
-        for name in [given.only] if given.only else PARTS:
-            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--part", name], check=True)
+    if given.only is None:
+        for name in PARTS:
+            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=True)
         return
     with tempfile.TemporaryDirectory(dir=given.folder) as folder, peak_memory() as peak:
-        found = PARTS[given.part](given, Path(folder))
+        found = PARTS[given.only](given, Path(folder))
     found |= {"peak_anonymous_megabytes": peak["RssAnon"], "peak_resident_megabytes": peak["VmRSS"]}
-    print(json.dumps({given.part: _rounded(found)}), flush=True)
+    print(json.dumps({given.only: _rounded(found)}), flush=True)
 
 
 def _rounded(found: Any) -> Any:
