@@ -54,7 +54,7 @@ class Evidence:
         if labels.is_floating_point() or labels.ndim != 1 or labels.min() < 0 or labels.max() >= source.shape[1]:
             raise UserError("Held-out source labels must be classes of the logits.")
         for name, tensor in vars(self).items():
-            if tensor is not None and not torch.isfinite(tensor).all():
+            if tensor is not None and not _is_finite(tensor):
                 raise UserError(f"{name} holds values that are not finite: the model has diverged.")
 
     def on_features_of(self, other: Evidence) -> Evidence:
@@ -90,6 +90,11 @@ class Evidence:
 
     def target_predictions_M(self) -> Tensor:
         return self.target_logits_MK.argmax(1)
+
+
+def _is_finite(rows: Tensor) -> bool:
+    """In chunks: the question about all rows at once makes a copy of them."""
+    return all(bool(torch.isfinite(rows[start : start + CHUNK]).all()) for start in range(0, len(rows), CHUNK))
 
 
 def even_sample(images: int, classes: int) -> Tensor:
