@@ -221,14 +221,14 @@ def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0,
             "(data.holdout above 0), at least to the first evaluation."
         )
     given = {path for part in material.data.labels_given for path in part.paths}
-    labelled = [place for place, path in enumerate(material.data.target.domain.paths) if path in given]
-    if len(labelled) == len(material.data.target.domain):
+    labelled = [place for place, path in enumerate(material.target_paths) if path in given]
+    if len(labelled) == len(material.target_paths):
         raise RunError(f"All {len(labelled)} images of the target have labels: there is nothing to label.")
     picks = pick_images(material.evidence, count, seed, labelled)
     if len(picks) < count:
         without = " without a label" if labelled else ""
         reporter.warn(f"the target has {len(picks)} images{without}: all of them are listed")
-    paths, classes = material.data.target.domain.paths, material.data.source.classes
+    paths, classes = material.target_paths, material.data.source.classes
     return write_folder(Path(out), picks, paths, classes, reporter)
 
 

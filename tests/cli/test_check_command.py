@@ -109,3 +109,19 @@ def test_text_shows_counts_gap_and_duplicates(domains: tuple[Path, Path]) -> Non
     for expected in ("mug", "no labels", "Duplicates across the domains: 1 groups of 2", "[red]same.png"):
         assert expected in result.stdout
     assert "Domain gap" in result.stdout
+
+
+def test_several_processes_print_the_report_of_one(domains: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(domains[0].parent)
+    (domains[1] / "bad.jpg").write_bytes(b"text")
+    texts = [run("--source", "source", "--target", "target", "--processes", n) for n in (1, 2)]
+    assert [text.exit_code for text in texts] == [1, 1]
+    lines = [text.stdout.splitlines() for text in texts]
+    assert lines[0][:-1] == lines[1][:-1]  # the last one has the time
+    assert "unreadable: target/bad.jpg: not an image, or an unsupported format" in lines[1]
+
+
+def test_threads_of_one_process_are_not_for_several(domains: tuple[Path, Path]) -> None:
+    result = run("--source", domains[0], "--target", domains[1], "--processes", 2, "--workers", 4)
+    assert isinstance(result.exception, UserError)
+    assert str(result.exception) == "--workers is for one process: leave it out with --processes and --engine ray."

@@ -6,20 +6,13 @@ resumes from the last checkpoint; the result is the same as without the interrup
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import Future
 from typing import Any
 
 from pmtrans.bench.engine import work
 from pmtrans.bench.execute import Outcome
 from pmtrans.bench.jobs import Job
-from pmtrans.errors import ConfigError, one_line
-
-RETRIES = 3
-_LOCAL: dict[str, Any] = {  # runs exchange paths only: a small object store is enough
-    "include_dashboard": False,
-    "object_store_memory": 80 * 2**20,
-}
+from pmtrans.processes.ray_cluster import RayCluster
 
 
 class RayEngine:
@@ -28,37 +21,9 @@ class RayEngine:
     lost: tuple[type[BaseException], ...] = ()  # Ray itself retries a lost run on another worker
 
     def __init__(self, address: str | None = None, cpus: float = 1, gpus: float = 0, slots: int | None = None) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise ConfigError("--engine ray needs Ray: pip install 'pmtrans[ray]'.") from None
-        self._ray = ray
-        address = address or os.environ.get("RAY_ADDRESS") or "local"
-        local = address == "local"
-        self._owns_cluster = not ray.is_initialized()
-        if self._owns_cluster:
-            try:
-                ray.init(address=address, log_to_driver=False, **(_LOCAL if local else {}))
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise ConfigError(f"No Ray cluster at {one_line(address)!r}: {one_line(error, 150)}") from None
-        total = ray.cluster_resources()
-        for name, share in (("CPU", cpus), ("GPU", gpus)):
-            if share > total.get(name, 0):
-                have = total.get(name, 0)
-                self.close()
-                raise ConfigError(f"A run asks for {share:g} {name}, and the Ray cluster has {have:g}: ask for less.")
-        shares = [total.get(name, 0) / share for name, share in (("CPU", cpus), ("GPU", gpus)) if share]
-        self.slots = slots or max(1, int(min(shares, default=1)))
-        environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, int(cpus)))}
-        if "PYTHONPATH" in os.environ and local:
-            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
-        self._remote: Any = ray.remote(work).options(
-            num_cpus=cpus,
-            num_gpus=gpus,
-            max_retries=RETRIES,
-            retry_exceptions=False,
-            runtime_env={"env_vars": environment},
-        )
+        self._cluster = RayCluster(address, cpus, gpus, task="run")
+        self.slots = slots or self._cluster.slots
+        self._remote = self._cluster.remote(work)
         self._references: list[Any] = []
 
     def submit(self, job: Job) -> Future[Outcome]:
@@ -69,8 +34,7 @@ class RayEngine:
 
     def stop(self) -> None:
         for reference in self._references:
-            self._ray.cancel(reference)  # arrives as SIGINT: the run saves and ends
+            self._cluster.ray.cancel(reference)  # arrives as SIGINT: the run saves and ends
 
     def close(self) -> None:
-        if self._owns_cluster:
-            self._ray.shutdown()
+        self._cluster.close()

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.engine_flags import ImagesEngineName, RayAddress
+
 
 def check(
     source: Annotated[
@@ -29,14 +31,19 @@ def check(
     image_size: Annotated[int, typer.Option(min=8, help="Side of the backbone's input, in pixels.")] = 224,
     examples: Annotated[int, typer.Option(min=0, help="Groups of duplicates to show, per kind.")] = 3,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Files decoded in parallel; default: all processors.")
+        int | None, typer.Option(min=1, help="Files decoded in parallel by one process; default: all processors.")
     ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that share the files, each with one core.")] = 1,
+    engine: ImagesEngineName = "local",
+    ray_address: RayAddress = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Check every image of two domains: unreadable files, counts, duplicates, leaks, the domain gap.
 
     Never writes to your data. Exit code 0: every file can be read; 1: the data has problems, and each unreadable
     file or malformed line is listed; 2: wrong arguments.
+
+    With --processes or --engine ray the report is the same, also if a process is killed.
 
     Example: pmtrans check --source office31/amazon --target office31/webcam
     """
@@ -48,8 +55,12 @@ def check(
     from pmtrans.data.reading.listing import MalformedLines
     from pmtrans.data.reading.read import read_target
     from pmtrans.data.reading.several import read_sources
-    from pmtrans.errors import one_line
+    from pmtrans.errors import ConfigError, one_line
+    from pmtrans.processes.file_map import file_map
+    from pmtrans.processes.pool import open_pool
 
+    if workers is not None and (processes > 1 or engine == "ray"):
+        raise ConfigError("--workers is for one process: leave it out with --processes and --engine ray.")
     columns = {"path_column": path_column, "label_column": label_column}
     try:
         labelled = read_sources(source, root=source_root or root, classes=classes, **columns)
@@ -64,9 +75,15 @@ def check(
         from pmtrans.evaluation.passes import backbone_features
 
         features = backbone_features(backbone, weights, image_size)
-    report = check_domains(
-        labelled, adapted, features=features, features_name=f"features of {backbone}", workers=workers
-    )
+    with open_pool(processes, engine, ray_address) as pool:
+        report = check_domains(
+            labelled,
+            adapted,
+            features=features,
+            features_name=f"features of {backbone}",
+            workers=workers,
+            files=None if pool is None else file_map(pool),
+        )
     if json:
         import json as to_json
 

@@ -1,4 +1,4 @@
-"""The flags that say where runs execute, shared by ``bench`` and ``study``."""
+"""The flags that say where work is done: runs of ``bench`` and ``study``, images of ``predict`` and ``check``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ def _known(engine: str) -> str:
 Parallel = Annotated[int, typer.Option(min=1, help="Runs at a time on this machine; the cores are shared.")]
 EngineName = Annotated[
     str, typer.Option(callback=_known, help="`local`, or `ray`: a cluster that can read the data and --out.")
+]
+ImagesEngineName = Annotated[
+    str, typer.Option(callback=_known, help="`local`, or `ray`: a cluster that can read the images, and the model.")
 ]
 RayAddress = Annotated[
     str | None, typer.Option(help="Address of a Ray cluster; default: start a local one.", show_default=False)

@@ -11,11 +11,10 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from pmtrans.cli.engine_flags import EngineName, RayAddress
+from pmtrans.cli.engine_flags import ImagesEngineName, RayAddress
 
 if TYPE_CHECKING:
     from pmtrans.inference.predict_files import Counts
-    from pmtrans.processes.pool import Pool
 
 
 class Prior(str, Enum):
@@ -56,7 +55,7 @@ def predict(
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that share the images, each with a GPU or a share of the cores.")
     ] = 1,
-    engine: EngineName = "local",
+    engine: ImagesEngineName = "local",
     ray_address: RayAddress = None,
     cpus: Annotated[float, typer.Option(help="Ray: CPUs per task.")] = 1,
     gpus: Annotated[float, typer.Option(help="Ray: GPUs per task, such as 0.5.")] = 0,
@@ -85,6 +84,7 @@ def predict(
     from pmtrans.inference.predict_files import PredictOptions, predict_to_file, predict_to_stream
     from pmtrans.inference.predictor import load, model_folder
     from pmtrans.machine import useful_workers
+    from pmtrans.processes.pool import open_pool
     from pmtrans.signals import stop_on_signals
 
     to_stdout = out == "-"
@@ -106,7 +106,7 @@ def predict(
             from pmtrans.cli.running import interruptible
 
             model = model_folder(run)
-            with interruptible(Path(out)), _pool(processes, engine, ray_address, cpus, gpus) as pool:
+            with interruptible(Path(out)), open_pool(processes, engine, ray_address, cpus, gpus) as pool:
                 rows_of = (
                     None if pool is None else lambda left: divided_rows(pool, model, device, left, options, workers)
                 )
@@ -116,21 +116,6 @@ def predict(
         raise typer.Exit(1)
     if not quiet:
         typer.echo(_summary(counts, abstain_below), err=True)
-
-
-@contextmanager
-def _pool(processes: int, engine: str, address: str | None, cpus: float, gpus: float) -> Iterator[Pool | None]:
-    """The processes that share the images; None: this one alone."""
-    from pmtrans.processes.pool import LocalPool, RayPool
-
-    if engine == "local" and processes == 1:
-        yield None
-        return
-    pool: Pool = RayPool(address, cpus, gpus) if engine == "ray" else LocalPool(processes)
-    try:
-        yield pool
-    finally:
-        pool.close()
 
 
 def _summary(counts: Counts, abstain_below: float) -> str:

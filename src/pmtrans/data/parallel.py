@@ -6,12 +6,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pmtrans.machine import cores
 
 Result = TypeVar("Result")
 _CHUNK = 16  # files per future: one future per file would cost more than reading a small file
+
+
+class FileMap(Protocol):
+    """``[function(path) for path in paths]``, wherever it is computed; ``title`` is that of the progress bar."""
+
+    def __call__(self, function: Callable[[str], Result], paths: Sequence[str], title: str) -> list[Result]: ...
 
 
 def map_files(
@@ -28,13 +34,14 @@ def map_files(
         warnings.simplefilter("ignore")  # Pillow's, about files that the result reports anyway
         try:
             done = pool.map(lambda chunk: [function(path) for path in chunk], chunks)
-            return [result for results in _with_progress_bar(done, len(paths), title) for result in results]
+            return [result for results in with_progress_bar(done, len(paths), title) for result in results]
         except BaseException:  # Ctrl-C too: cancel what is left
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _with_progress_bar(done: Iterator[list[Result]], total: int, title: str) -> Iterator[list[Result]]:
+def with_progress_bar(done: Iterator[list[Result]], total: int, title: str) -> Iterator[list[Result]]:
+    """The results as they are; on a terminal a bar says how many of ``total`` there are."""
     if not sys.stderr.isatty():
         yield from done
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import timm.data
@@ -17,6 +18,7 @@ from pmtrans.data.cache import ImageCache
 from pmtrans.data.loader import image_batches, unreadable_message
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.errors import TrainingError
+from pmtrans.large_rows import empty_rows
 from pmtrans.machine import choose_device, copy_to
 from pmtrans.model import Model
 
@@ -38,11 +40,15 @@ def run_pass(
     workers: int,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     cache: ImageCache | None = None,
+    folder: Path | None = None,
 ) -> Pass:
-    """Features and logits of ``paths``; the model's training mode is restored afterwards."""
+    """Features and logits of ``paths``; the model's training mode is restored afterwards.
+
+    ``folder``: where they lie on disk if they are large (``large_rows``).
+    """
     device = next(model.parameters()).device
-    features_MF = torch.empty(len(paths), model.backbone.features, device=device)
-    logits_MK = torch.empty(len(paths), model.classes, device=device)
+    features_MF = empty_rows(len(paths), model.backbone.features, device, folder)
+    logits_MK = empty_rows(len(paths), model.classes, device, folder)
     was_training = model.training
     model.eval()
     done = 0

@@ -15,7 +15,7 @@ from typing import Any
 from pmtrans.errors import DataError
 from pmtrans.inference.output import as_row
 from pmtrans.inference.predictor import Predictor, load
-from pmtrans.processes.pool import Pool, map_in_order, unwrap
+from pmtrans.processes.pool import Pool, enter, map_in_order, start_of, unwrap
 from pmtrans.run.model_notes import PriorName
 
 Row = dict[str, Any]
@@ -34,6 +34,7 @@ class Piece:
     abstain_below: float
     prior: PriorName | None
     workers: int
+    start: str | None  # the folder that relative paths start from
 
 
 def divided_rows(
@@ -41,18 +42,20 @@ def divided_rows(
 ) -> Iterator[list[Row]]:
     """The rows of all images, some batches at a time."""
     step = options.batch_size * _PIECE
+    cut = (tuple(paths[begin : begin + step]) for begin in range(0, len(paths), step))
     pieces = (
         Piece(
             str(model.absolute()),
             device,
-            tuple(paths[place] for place in range(start, min(start + step, len(paths)))),
+            images,
             options.batch_size,
             options.top,
             options.abstain_below,
             options.prior,
             workers,
+            start_of(images),
         )
-        for start in range(0, len(paths), step)
+        for images in cut
     )
     for rows in map_in_order(pool, predict_piece, pieces):
         yield unwrap(rows)
@@ -61,6 +64,7 @@ def divided_rows(
 def predict_piece(piece: Piece) -> list[Row] | str:
     """In a process of the pool; what is wrong is returned, as an exception would lose its words on the way."""
     try:
+        enter(piece.start)
         predictor = _predictor(piece.model, piece.device, piece.prior)
         is_open = predictor.trained.unknown is not None
         batches = predictor.stream_batches(piece.paths, piece.batch_size, piece.workers, piece.abstain_below)

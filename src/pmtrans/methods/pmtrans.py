@@ -23,7 +23,7 @@ from pmtrans.methods.parts.additions import Additions
 from pmtrans.methods.parts.head_alignment import align_head, refit_head, with_known_rows
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.mixing import MIXINGS, LearnableBeta, Scores, label_weights, uniform_scores
-from pmtrans.model import Model
+from pmtrans.model import Model, logits_of
 from pmtrans.pseudo_labels import (
     LAGS,
     SETTLED,
@@ -36,6 +36,8 @@ from pmtrans.pseudo_labels import (
     propagated_probabilities,
     transported_probabilities,
 )
+
+REFIT_FROM = 100_000  # target images at most, evenly taken
 
 
 class PMTrans(Method):
@@ -127,7 +129,7 @@ class PMTrans(Method):
             known, _ = self._known(target)
             align_head(self.model.head, labelled, known, self.options.label_smoothing, self.target_classes)
             with torch.no_grad():
-                logits_MK = self.model.head(features_MF.float())
+                logits_MK = logits_of(self.model.head, features_MF)
         if self.bank is not None:
             self.bank.fill(features_MF, probabilities_MK=logits_MK.float().softmax(1))
         if self.seen is not None:
@@ -322,6 +324,9 @@ class PMTrans(Method):
         labelled = with_known_rows(context.source_sample(), target, self.pinned_M)
         known, _ = self._known(target)
         seen, seeds_M = self._known(self._as_labelled(target, context))
+        every = -(-len(seen.logits_MK) // REFIT_FROM)  # neighbours among all others take the square of their number
+        seen, known = (TargetPass(one.features_MF[::every], one.logits_MK[::every]) for one in (seen, known))
+        seeds_M = None if seeds_M is None else seeds_M[::every]
         near_MK = propagated_probabilities(seen.features_MF, seen.logits_MK.float().softmax(1), seeds_M=seeds_M)
         smoothing = self.options.label_smoothing
         refit_head(self.evaluated.head, labelled, known, near_MK.argmax(1), smoothing, self.target_classes)

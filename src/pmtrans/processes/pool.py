@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import platform
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from pmtrans.errors import ConfigError, DataError, TrainingError, one_line
+from pmtrans.addresses import is_remote
+from pmtrans.errors import DataError, TrainingError, one_line
 from pmtrans.machine import cores
+from pmtrans.processes.ray_cluster import RETRIES, RayCluster
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
-RETRIES = 3  # of a piece whose process was killed
 
 
 class Pool(Protocol):
@@ -121,46 +124,33 @@ class RayPool:
     lost: tuple[type[BaseException], ...] = ()  # Ray itself gives the piece of a killed worker to another one
 
     def __init__(self, address: str | None = None, cpus: float = 1, gpus: float = 0) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise ConfigError("--engine ray needs Ray: pip install 'pmtrans[ray]'.") from None
-        self._ray = ray
-        address = address or os.environ.get("RAY_ADDRESS") or "local"
-        local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
-        self._owns_cluster = not ray.is_initialized()
-        if self._owns_cluster:
-            try:
-                ray.init(address=address, log_to_driver=False, **(local if address == "local" else {}))
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise ConfigError(f"No Ray cluster at {one_line(address)!r}: {one_line(error, 150)}") from None
-        total = ray.cluster_resources()
-        asked = [(name, share) for name, share in (("CPU", cpus), ("GPU", gpus)) if share]
-        for name, share in asked:
-            if share > total.get(name, 0):
-                self.close()
-                raise ConfigError(f"A task asks for {share:g} {name}, the Ray cluster has {total.get(name, 0):g}.")
-        self.slots = max(1, int(min((total[name] / share for name, share in asked), default=1)))
-        kept = {name: os.environ[name] for name in ("PYTHONPATH", "PMTRANS_CACHE") if name in os.environ}
-        threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, int(cpus)))
-        self._options = {
-            "num_cpus": cpus,
-            "num_gpus": gpus,
-            "max_retries": RETRIES,
-            "retry_exceptions": False,
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": threads, **(kept if address == "local" else {})}},
-        }
+        self._cluster = RayCluster(address, cpus, gpus)
+        self.slots = self._cluster.slots
         self._remote: dict[Any, Any] = {}
 
     def submit(self, function: Callable[[Any], Any], piece: Any) -> Future[Any]:
         if function not in self._remote:
-            self._remote[function] = self._ray.remote(function).options(**self._options)
+            self._remote[function] = self._cluster.remote(function)
         future: Future[Any] = self._remote[function].remote(piece).future()
         return future
 
     def close(self) -> None:
-        if self._owns_cluster:
-            self._ray.shutdown()
+        self._cluster.close()
+
+
+@contextmanager
+def open_pool(
+    processes: int, engine: str, address: str | None = None, cpus: float = 1, gpus: float = 0
+) -> Iterator[Pool | None]:
+    """What ``--processes`` and ``--engine`` name; None: this process alone."""
+    if engine == "local" and processes == 1:
+        yield None
+        return
+    pool: Pool = RayPool(address, cpus, gpus) if engine == "ray" else LocalPool(processes)
+    try:
+        yield pool
+    finally:
+        pool.close()
 
 
 def unwrap(result: Result | str) -> Result:
@@ -168,3 +158,20 @@ def unwrap(result: Result | str) -> Result:
     if isinstance(result, str):
         raise DataError(result)
     return result
+
+
+def start_of(paths: Sequence[str]) -> str | None:
+    """The folder that another process must be in to find these paths; None: they are the same from anywhere."""
+    return None if all(os.path.isabs(path) or is_remote(path) for path in paths) else os.getcwd()
+
+
+def enter(start: str | None) -> None:
+    """In a process of the pool: go where relative paths start. A machine of a cluster may lack that folder."""
+    if start is None:
+        return
+    try:
+        os.chdir(start)
+    except OSError as error:
+        machine = one_line(platform.node())
+        reason = (error.strerror or "").lower()
+        raise DataError(f"{machine} cannot open {one_line(start)}, where the paths start: {reason}.") from None

@@ -17,6 +17,7 @@ from pmtrans.pseudo_labels.kmeans import CHUNK, slices
 NEIGHBOURS = 10
 SPREAD = 0.9  # what an image takes from its neighbours; the rest is its own prediction
 ROUNDS = 30  # 0.9^30 = 0.04 is what is left of the start
+COSINES = 2**28  # that are known at a time: 1 GB
 POWER = 3  # of the cosines: near neighbours count more
 
 Graph = tuple[Tensor, Tensor]  # index_MJ of neighbours, and their weights_MJ
@@ -62,6 +63,7 @@ def nearest_neighbours(features_MF: Tensor, chunk: int = CHUNK // 8) -> Graph:
     """Index_MJ of the nearest other images by cosine, and their weights_MJ, which sum to 1 in each row."""
     unit_MF = F.normalize(features_MF.float(), dim=1)
     neighbours = min(NEIGHBOURS, len(unit_MF) - 1)
+    chunk = max(1, min(chunk, COSINES // len(unit_MF)))
     rows = []
     for piece in slices(len(unit_MF), chunk):
         cosine_CM = unit_MF[piece] @ unit_MF.T

@@ -11,11 +11,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pmtrans.large_rows import folder_of, rows_beside
+from pmtrans.pseudo_labels.kmeans import CHUNK, slices
+
 
 @torch.no_grad()
 def both_views(features_MF: Tensor, untrained_MG: Tensor) -> Tensor:
     """M x (F + G): each view centred and of length 1, so that both have the same say in a cosine."""
-    return torch.cat([_centred(features_MF), _centred(untrained_MG)], dim=1)
+    if folder_of(features_MF) is None:
+        return torch.cat([_centred(features_MF), _centred(untrained_MG)], dim=1)
+    width = features_MF.shape[1]
+    both_MH = rows_beside(features_MF, width + untrained_MG.shape[1])
+    for view, columns in ((features_MF, slice(width)), (untrained_MG, slice(width, None))):
+        pieces = slices(len(view), CHUNK)
+        mean_F = sum((view[piece].double().sum(0) for piece in pieces), torch.zeros(())) / len(view)
+        for piece in pieces:
+            both_MH[piece, columns] = F.normalize(view[piece].float() - mean_F.float(), dim=1)
+    return both_MH
 
 
 def _centred(features_MF: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from pmtrans.run.metrics import read_metrics
 from pmtrans.run.model_folder import TrainedModel, load_model
 from pmtrans.run.provenance import fingerprint
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.selection.evidence import Evidence, read_evidence
+from pmtrans.selection.evidence import MOST_TARGET, Evidence, judged_places, read_evidence
 from pmtrans.settings import load_config
 from pmtrans.texts import TextError, read_json
 
@@ -71,13 +72,19 @@ class Material:
         return [line for line in self.metrics if line.get("event") == "evaluation"]
 
     @cached_property
+    def target_paths(self) -> Sequence[str]:
+        """The target images that evidence has a row of, in its order: of a very large target, a sample."""
+        paths = self.data.target.domain.paths if self.data is not None else ()
+        return paths if len(paths) <= MOST_TARGET else [paths[place] for place in judged_places(len(paths)).tolist()]
+
+    @cached_property
     def target_labels(self) -> dict[int, int]:
-        """Position in the target -> class, where labels exist; for display only, not used for selection."""
+        """Row of the evidence -> class, where labels exist; for display only, not used for selection."""
         if self.data is None or self.data.target.labelled is None:
             return {}
-        place = {path: index for index, path in enumerate(self.data.target.domain.paths)}
+        row = {path: index for index, path in enumerate(self.target_paths)}
         labelled = self.data.target.labelled
-        return {place[path]: label for path, label in zip(labelled.paths, labelled.labels, strict=True)}
+        return {row[path]: label for path, label in zip(labelled.paths, labelled.labels, strict=True) if path in row}
 
     @cached_property
     def model(self) -> TrainedModel | None:
@@ -118,7 +125,7 @@ def read_material(folder: Path) -> Material:
     data = _data(run, config, warnings)
     if data is not None and evidence is not None:
         then = len(evidence.source_labels_N), len(evidence.target_logits_MK)
-        now = len(data.holdout), len(data.target.domain)
+        now = len(data.holdout), min(len(data.target.domain), MOST_TARGET)
         if then != now:
             warnings.append(
                 f"The run had {then[0]} held-out and {then[1]} target images, now there are {now[0]} and {now[1]}: "

@@ -21,7 +21,7 @@ from torch import Tensor
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import checksum, new_folder
 from pmtrans.selection.collapse import collapse_signs, without_classes
-from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
+from pmtrans.selection.evidence import Evidence, judged_rows, read_evidence, write_evidence
 from pmtrans.selection.rule import Choice, choose
 from pmtrans.selection.validators import score_all, score_names
 
@@ -147,8 +147,8 @@ def evidence_of(evaluation: Evaluated, holdout_labels: Sequence[int]) -> Evidenc
         source_features_ND=evaluation.holdout.features_MF.float().cpu(),
         source_logits_NK=evaluation.holdout.logits_MK.float().cpu(),
         source_labels_N=torch.tensor(holdout_labels),
-        target_features_MD=evaluation.target.features_MF.float().cpu(),
-        target_logits_MK=evaluation.target.logits_MK.float().cpu(),
+        target_features_MD=judged_rows(evaluation.target.features_MF),
+        target_logits_MK=judged_rows(evaluation.target.logits_MK),
         source_train_features_PD=None if sample is None else sample.features_MF.float().cpu(),
     )
 

@@ -17,9 +17,9 @@ from pmtrans.evaluation.linear_probe import fit_probe
 from pmtrans.evaluation.passes import Pass
 from pmtrans.evaluation.per_source import places_of
 from pmtrans.methods.method import SourcePass
-from pmtrans.model import Model
+from pmtrans.model import Model, logits_of
 from pmtrans.selection.estimate import estimate_accuracy
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import Evidence, judged_rows
 from pmtrans.training.passes import Evaluation
 
 Measure = Callable[[Tensor], dict[str, float]]  # target logits -> accuracies where labels are known
@@ -97,7 +97,7 @@ def describe_head(
     """The estimated accuracy of a head on the target, and the measured ones; the estimate needs a held-out source."""
     head.eval()
     target = evaluation.target
-    logits_MK = head(target.features_MF)
+    logits_MK = logits_of(head, target.features_MF)
     kept = torch.tensor(list(places), dtype=torch.long)
     described = dict(measure(logits_MK))
     if evaluation.holdout is not None and len(kept):
@@ -106,8 +106,8 @@ def describe_head(
             source_features_ND=features_ND.float().cpu(),
             source_logits_NK=head(features_ND).float().cpu(),
             source_labels_N=torch.tensor(holdout.labels)[kept],
-            target_features_MD=target.features_MF.float().cpu(),
-            target_logits_MK=logits_MK.float().cpu(),
+            target_features_MD=judged_rows(target.features_MF),
+            target_logits_MK=judged_rows(logits_MK),
         )
         described["estimate"] = estimate_accuracy(evidence).accuracy
     return described

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
@@ -14,7 +15,7 @@ from torch import Tensor
 from pmtrans.data.domain import Domain
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, SourcePass, TargetPass
-from pmtrans.model import Model
+from pmtrans.model import Model, logits_of
 from pmtrans.processes.group import Processes
 from pmtrans.training.build import Task
 
@@ -39,6 +40,7 @@ class Passes:
     accelerator: Accelerator
     processes: Processes
     untrained: Callable[[], Model] | None = None  # the model before any training, where there is one
+    folder: Path | None = None  # of the run: where large passes lie on disk
     _made: dict[str, Pass] = field(default_factory=dict, init=False)
     _untrained_MF: Tensor | None = field(default=None, init=False)  # it does not move: kept to the end
 
@@ -52,7 +54,9 @@ class Passes:
         before, head, was_training = self._made, self.model.head, self.model.head.training
         head.eval()
         with torch.no_grad():
-            self._made = {name: Pass(made.features_MF, head(made.features_MF)) for name, made in before.items()}
+            self._made = {
+                name: Pass(made.features_MF, logits_of(head, made.features_MF)) for name, made in before.items()
+            }
         head.train(was_training)
         yield
         if not stays:
@@ -113,5 +117,6 @@ class Passes:
             self.workers,
             self.accelerator.autocast,
             self.task.cache,
+            self.folder,
         )
         return Pass(*(self.processes.gather(rows, images) for rows in (own.features_MF, own.logits_MK)))

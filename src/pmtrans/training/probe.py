@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from pmtrans.config import Config
 from pmtrans.evaluation.kept_labels import KeptLabels
 from pmtrans.evaluation.linear_probe import LinearProbe, fit_probe
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.evaluation.passes import Pass
+from pmtrans.large_rows import rows_beside
 from pmtrans.methods.method import SourcePass
-from pmtrans.model import Model
+from pmtrans.model import Model, logits_of
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 from pmtrans.run.folder import RunFolder
 from pmtrans.training.build import Task
@@ -40,7 +40,7 @@ def probe_stage(config: Config, folder: RunFolder, session: Session) -> Finished
     session.reporter.note("Linear probe: one pass over both domains with the untrained backbone.")
     config = config.model_copy(update={"method": {**config.method, "name": "linear_probe"}})  # for the model card
     adopted = session.is_adopted(folder)
-    trained, task, passes = open_model(config, session, session.weights_of(folder) if adopted else None)
+    trained, task, passes = open_model(config, folder, session, session.weights_of(folder) if adopted else None)
     if not adopted:
         _settle_bottleneck(trained.model, passes, task)
     source = None if adopted else passes.source()
@@ -83,7 +83,7 @@ def _with_head(evaluation: Evaluation, model: Model) -> Evaluation:
     """The same features, and the logits of the model's present head."""
     model.eval()
     target, holdout, sample = (
-        None if one is None else Pass(one.features_MF, model.head(one.features_MF))
+        None if one is None else Pass(one.features_MF, logits_of(model.head, one.features_MF))
         for one in (evaluation.target, evaluation.holdout, evaluation.source_sample)
     )
     assert target is not None
@@ -100,7 +100,8 @@ def _observe_kmeans(evaluation: Evaluation, session: Session) -> dict[str, Any]:
     """What the oracle sees of the k-means labels that self-labelling would start from."""
     target = evaluation.target
     labels_M = kmeans_pseudo_labels(target.features_MF, logits_MK=target.logits_MK)
-    as_logits_MK = one_hot(labels_M, target.logits_MK.shape[1]).float()
+    as_logits_MK = rows_beside(target.features_MF, target.logits_MK.shape[1]).zero_()
+    as_logits_MK.scatter_(1, labels_M[:, None], 1.0)
     seen = observe(replace(evaluation, target=Pass(target.features_MF, as_logits_MK)), session, "its k-means labels")
     return {name.replace("oracle_", "oracle_kmeans_"): value for name, value in seen.items() if name != "step"}
 

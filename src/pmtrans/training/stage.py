@@ -17,7 +17,7 @@ from pmtrans.evaluation.per_source import per_source_accuracy
 from pmtrans.methods import METHODS
 from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
-from pmtrans.selection.evidence import MANY_CLASSES, Evidence, even_sample
+from pmtrans.selection.evidence import MANY_CLASSES, MOST_TARGET, Evidence, even_sample
 from pmtrans.selection.judge import Judge, Judged, evidence_of
 from pmtrans.selection.moved import choose_moved
 from pmtrans.selection.rule import choose
@@ -60,7 +60,7 @@ def train_stage(
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
     untrained = partial(build_untrained, config, session.data) if has_second_view else None
-    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes, untrained)
+    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes, untrained, folder.path)
     snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot, Judged)
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
@@ -109,6 +109,12 @@ def _judge(loop: Loop, session: Session, baseline: Evidence | None) -> Judge:
         loop.reporter.warn(
             f"{count} classes: validators that fit or cluster are left out, the others look at an even sample of "
             f"{len(even_sample(len(session.data.target.domain), count))} target images"
+        )
+    images = len(session.data.target.domain)
+    if images > MOST_TARGET:
+        loop.reporter.note(
+            f"{images} target images: scores and estimates look at an even sample of {MOST_TARGET}, on which a share "
+            "is exact to 0.3 points (95 %)."
         )
     return Judge(
         folder=RunFolder(loop.folder).candidates,

@@ -40,7 +40,7 @@ def first_weights(config: Config, folder: RunFolder, session: Session, source_on
     if not session.processes.on_main(lambda: _lags(source_only)):
         return trained
     mean = average(session.weights_of(folder.probe), trained)
-    return mean if _is_as_good(mean, config, session, source_only) else trained
+    return mean if _is_as_good(mean, config, folder, session, source_only) else trained
 
 
 def _lags(source_only: Finished | None) -> bool:
@@ -59,13 +59,15 @@ def average(before: Weights, after: Weights, share: float = 0.5) -> Weights:
     }
 
 
-def _is_as_good(mean: Weights, config: Config, session: Session, source_only: Finished | None) -> bool:
+def _is_as_good(
+    mean: Weights, config: Config, folder: RunFolder, session: Session, source_only: Finished | None
+) -> bool:
     """Whether the mean knows the held-out source about as well as the source-only model; without any, it is not."""
     holdout = session.data.holdout
     if not len(holdout):
         session.reporter.warn(f"no source is held out to check an average with: {INSTEAD}")
         return False
-    _, _, passes = open_model(config, session, mean)
+    _, _, passes = open_model(config, folder, session, mean)
     predicted = passes.over("holdout", holdout.images).logits_MK.argmax(1).cpu()
     found = (predicted == torch.tensor(holdout.labels)).double().mean().item()
     known = session.processes.on_main(lambda: _held_out_accuracy(source_only))

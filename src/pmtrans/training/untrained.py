@@ -23,7 +23,7 @@ from pmtrans.training.session import Session
 def evaluate_adopted(title: str, config: Config, folder: RunFolder, session: Session) -> Finished | None:
     """A model that another run trained, evaluated on this run's target. Only the main process gets what came of it."""
     begin = time.monotonic()
-    trained, task, passes = open_model(config, session, session.weights_of(folder))
+    trained, task, passes = open_model(config, folder, session, session.weights_of(folder))
     evaluation = passes.evaluation(0)
     if not session.processes.is_main:
         return None
@@ -31,13 +31,15 @@ def evaluate_adopted(title: str, config: Config, folder: RunFolder, session: Ses
     return write_down(config, folder, session, (trained, task), evaluation, entry, begin, "taken over from another run")
 
 
-def open_model(config: Config, session: Session, start: Weights | None) -> tuple[TrainedModel, Task, Passes]:
-    """A model, and the passes over the data under it."""
+def open_model(
+    config: Config, folder: RunFolder, session: Session, start: Weights | None
+) -> tuple[TrainedModel, Task, Passes]:
+    """A model, and the passes over the data under it; ``folder`` is that of the stage."""
     processes, accelerator = session.processes, create_accelerator(config.train.precision, config.train.device)
     trained = processes.together(lambda: build_model(config, session.data, start))
     task = build_task(config, session.data, trained.preprocessing, session.reporter)
     trained.model.to(accelerator.device)
-    return trained, task, Passes(trained.model, task, config.data.workers, accelerator, processes)
+    return trained, task, Passes(trained.model, task, config.data.workers, accelerator, processes, folder=folder.path)
 
 
 def observe(evaluation: Evaluation, session: Session, title: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from pmtrans.data.checking.gap import MAX_IMAGES, MIN_IMAGES, missing_classes, p
 from pmtrans.data.checking.readable import UnreadableFile, small_class_warnings
 from pmtrans.data.domain import Domain, LabelledDomain, subset
 from pmtrans.data.image import UnreadableImage
-from pmtrans.data.parallel import map_files
+from pmtrans.data.parallel import FileMap, map_files
 from pmtrans.data.reading.classes import abbreviate
 from pmtrans.data.reading.read import Target
 from pmtrans.data.reading.several import source_warnings
@@ -101,16 +102,19 @@ def check_domains(
     features: FeatureExtractor | None = None,
     features_name: str = "given features",
     workers: int | None = None,
+    files: FileMap | None = None,
     seed: int = 0,
 ) -> Report:
     """Decode every file in full and report unreadable files, duplicates, leaks, statistics and the domain gap.
 
     ``features`` maps paths to one feature row each, such as a backbone's features, for the domain gap; without it,
-    colour thumbnails are compared. It is called on at most ``MAX_IMAGES`` images of each domain.
+    colour thumbnails are compared. It is called on at most ``MAX_IMAGES`` images of each domain. ``files`` is where
+    images are decoded: by default in ``workers`` threads here.
     """
     start = time.perf_counter()
-    examined_source = _examine(source.images, "source", workers)
-    examined_target = _examine(target.domain, "target", workers)
+    files = files or functools.partial(map_files, workers=workers)
+    examined_source = _examine(source.images, "source", files)
+    examined_target = _examine(target.domain, "target", files)
     equal, duplicates = find_duplicates(
         examined_source.paths, examined_source.facts, examined_target.paths, examined_target.facts
     )
@@ -199,19 +203,20 @@ class _Examined:
     unreadable: tuple[UnreadableFile, ...]
 
 
-def _examine(domain: Domain, title: str, workers: int | None) -> _Examined:
+def _examine(domain: Domain, title: str, files: FileMap) -> _Examined:
     paths = list(dict.fromkeys(domain.paths))  # a list may name an image several times
-    found = dict(zip(paths, map_files(_facts, paths, f"checking {title}", workers), strict=True))
+    found = dict(zip(paths, files(facts_or_reason, paths, f"checking {title}"), strict=True))
     readable = {path: facts for path, facts in found.items() if isinstance(facts, Facts)}
-    unreadable = tuple(facts for facts in found.values() if isinstance(facts, UnreadableFile))
+    unreadable = tuple(UnreadableFile(path, reason) for path, reason in found.items() if isinstance(reason, str))
     return _Examined(list(readable), list(readable.values()), unreadable)
 
 
-def _facts(path: str) -> Facts | UnreadableFile:
+def facts_or_reason(path: str) -> Facts | str:
+    """What an image measures, or why it cannot be decoded; another process may do it."""
     try:
         return image_facts(path)
     except UnreadableImage as error:
-        return UnreadableFile(path, error.reason)
+        return error.reason
 
 
 def _domain_report(domain: Domain, classes: dict[str, int], examined: _Examined) -> DomainReport:

@@ -39,7 +39,7 @@ def feature_map(material: Material) -> Section | None:
     ]
     sheet = None
     if material.data is not None:
-        paths = material.data.holdout.paths, material.data.target.domain.paths
+        paths = material.data.holdout.paths, material.target_paths
         sheet = make_sheet([*(paths[0][i] for i in source), *(paths[1][i] for i in target)])
     truth = [int(after.source_labels_N[i]) for i in source] + [material.target_labels.get(i, -1) for i in target]
     values = {

@@ -53,7 +53,7 @@ def attention(material: Material) -> Section | None:
     if material.data is None or material.model is None or material.evidence is None:
         return None
     chosen = _changed_first(material.evidence, material.baseline_evidence)
-    paths = [material.data.target.domain.paths[index] for index in chosen]
+    paths = [material.target_paths[index] for index in chosen]
     models = {"before": material.baseline_model, "after": material.model}
     evidence = {"before": material.baseline_evidence, "after": material.evidence}
     images = np.stack([denormalised_image(path, material.model.preprocessing) for path in paths])
@@ -104,7 +104,7 @@ def certainty(material: Material) -> Section | None:
     """The target images with the most and the least certain predictions; at most two per class of the former."""
     if material.data is None or material.evidence is None:
         return None
-    evidence, paths = material.evidence, material.data.target.domain.paths
+    evidence, paths = material.evidence, material.target_paths
     temperature = cautious_temperature(evidence.source_logits_NK, evidence.source_labels_N)
     confidence_M, predicted_M = (evidence.target_logits_MK / temperature).softmax(1).max(1)
     order = confidence_M.argsort(descending=True, stable=True).tolist()
