@@ -40,7 +40,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(TrainingError, match=r"for 9 images cannot be had in .*: no space left on device"):
+    with pytest.raises(TrainingError, match=r"for 9 images are not available in .*: no space left on device"):
         empty_rows(9, 2, CPU, tmp_path, on_disk=1)
     assert os.listdir(tmp_path) == []
 

@@ -35,7 +35,7 @@ def empty_rows(rows: int, width: int, device: torch.device, folder: Path | None,
     except (OSError, RuntimeError) as error:
         reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else one_line(error, 150)
         raise TrainingError(
-            f"{size / 2**30:.1f} GB for {rows} images cannot be had in {one_line(folder)!r}: {reason}."
+            f"{size / 2**30:.1f} GB for {rows} images are not available in {one_line(folder)!r}: {reason}."
         ) from None
     return whole.view(rows, width)
 

@@ -1,6 +1,6 @@
 """accelerate, set up for one process or for a group whose members all see whole batches.
 
-The forward pass through ``torch.compile``, and one line where that cannot be had.
+The forward pass through ``torch.compile``, and one line where it is not available.
 """
 
 from __future__ import annotations
