@@ -35,6 +35,19 @@ class StopRequest:
 
 
 @contextmanager
+def held_back(*numbers: int) -> Iterator[None]:
+    """Signals that come meanwhile wait until the end; a process that is started here never gets them by itself."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Listen while the block runs; only the main thread can (a notebook's may, a worker thread may not)."""
     request = StopRequest()

@@ -22,7 +22,7 @@ from pmtrans.methods import METHODS
 from pmtrans.methods.parts import head_alignment
 from pmtrans.methods.pmtrans_options import BEST, PMTransOptions
 from pmtrans.mixing import MIXINGS
-from pmtrans.pseudo_labels import agreement, anchors, propagation
+from pmtrans.pseudo_labels import LAGS, SETTLED, anchors, propagation
 from pmtrans.selection import assessment, moved, rule, verdict
 from pmtrans.serving import keys, workers
 from pmtrans.serving.limits import ConnectionLimits, Limits
@@ -64,8 +64,8 @@ STATED = [  # (page, what it says with the number of the code in its place)
     ("docs/report.md", "whose source accuracy is within {} points", (percent(rule.TOLERANCE),)),
     ("docs/decisions.md", "source accuracy within {}, estimated gain within {}", (rule.TOLERANCE, rule.GAIN_TOLERANCE)),
     ("docs/decisions.md", "So {} methods, their in-batch losses", (len(METHODS),)),
-    ("docs/decisions.md", "The limit of {} % was set", (percent(agreement.LAGS),)),
-    ("docs/method.md", "agrees with its clusters on {} % of the target or more", (percent(agreement.SETTLED),)),
+    ("docs/decisions.md", "The limit of {} % was set", (percent(LAGS),)),
+    ("docs/method.md", "agrees with its clusters on {} % of the target or more", (percent(SETTLED),)),
     ("docs/method.md", "{} steps of CE(source) + {} L_IM", (head_alignment.STEPS, head_alignment.INFORMATION)),
     ("docs/method.md", "nearest images of the target, {} rounds", (propagation.ROUNDS,)),
     ("docs/method.md", "`information={}`", (BEST["information"],)),

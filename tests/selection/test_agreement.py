@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from made_up_evidence import EvidenceMaker
-from pmtrans.selection.agreement import agreement, class_mean_agreement, cluster_agreement
+from pmtrans.selection.agreement import agreement, class_mean_agreement
 
 
 def unit(vector: list[float]) -> list[float]:
@@ -38,15 +38,6 @@ def test_class_means_are_those_of_all_other_images(made_up: EvidenceMaker, image
 def test_an_image_alone_in_its_class_has_nobody_to_vouch_for_it() -> None:
     features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
     assert class_mean_agreement(features, torch.tensor([0, 0, 1]), 2) == pytest.approx(2 / 3)
-
-
-def test_predictions_that_follow_the_clusters_agree_with_them() -> None:
-    labels = torch.arange(60) % 3
-    features = torch.eye(4)[labels] + 0.05 * torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    logits = 4.0 * torch.eye(3)[labels]
-    assert cluster_agreement(features, logits) == 1.0
-    logits[:6] = 4.0 * torch.eye(3)[(labels[:6] + 1) % 3]
-    assert cluster_agreement(features, logits) == pytest.approx(0.9)
 
 
 def test_agreement_is_the_share_of_equal_predictions() -> None:

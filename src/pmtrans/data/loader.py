@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -24,6 +24,7 @@ from pmtrans.data.gate import UnavailableImage
 from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
 from pmtrans.errors import DataError, ReportedByMainProcess, TrainingError
+from pmtrans.signals import held_back
 
 _LOOK_EVERY = 5  # seconds between two looks whether the loader processes live
 ANSWER_WITHIN = 600  # seconds for a batch; a loader process that was forked at a bad moment would never answer
@@ -45,11 +46,14 @@ class VanishReportedByMainProcess(VanishedImage, ReportedByMainProcess):
     """``VanishedImage`` in all processes but the main one, which reports it."""
 
 
+_TELLS_THE_SENDER = hasattr(signal, "sigwaitinfo")  # Linux does
+
+
 def _leave_signals_to_the_main_process(_: int) -> None:
     """Ctrl-C and many schedulers signal all processes, but the loop needs its workers to finish the step and save."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = _silent_after(os.getppid())
-    if hasattr(signal, "sigwaitinfo"):  # Linux tells the sender: the main process may stop its workers
+    if _TELLS_THE_SENDER:  # the main process may stop its workers
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_exit_on_sigterm_from, args=(os.getppid(),), daemon=True).start()
 
@@ -158,7 +162,8 @@ def pair_batches(
 
 def _in_time(loader: DataLoader[Any]) -> Iterator[Any]:
     """The batches; torch's "timed out" is raised once one has taken ``ANSWER_WITHIN``, and not at every look."""
-    batches = iter(loader)
+    with held_back(signal.SIGTERM) if _TELLS_THE_SENDER else nullcontext():  # until the workers can tell who sends it
+        batches = iter(loader)
     asked = time.monotonic()
     while True:
         try:

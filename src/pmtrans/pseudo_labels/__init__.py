@@ -1,8 +1,8 @@
 """Pseudo labels of the target: k-means over the whole domain, or a vote of nearest neighbours."""
 
-from pmtrans.pseudo_labels.agreement import LAGS, SETTLED, cluster_agreement
 from pmtrans.pseudo_labels.anchors import anchor_images
 from pmtrans.pseudo_labels.bank import FeatureBank, NeighbourBank
+from pmtrans.pseudo_labels.cluster_agreement import LAGS, SETTLED, cluster_agreement
 from pmtrans.pseudo_labels.confidence import label_confidence
 from pmtrans.pseudo_labels.kmeans import kmeans_pseudo_labels, spherical_kmeans
 from pmtrans.pseudo_labels.propagation import propagated_probabilities

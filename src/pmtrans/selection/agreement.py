@@ -1,4 +1,4 @@
-"""Agreement as a sign of accuracy: of a model with the clusters of the target, and of two models with each other.
+"""Agreement as a sign of accuracy: of a model with the class means of the target, and of two models with each other.
 
 Two classifiers that err differently agree as often as each is right (generalised disagreement equality: Jiang et al.,
 Assessing Generalization of SGD via Disagreement, ICLR 2022), and over models and domains both rise and fall on one line
@@ -12,14 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from pmtrans.pseudo_labels import kmeans_pseudo_labels
 from pmtrans.selection.evidence import CHUNK
-
-
-def cluster_agreement(features_MD: Tensor, logits_MK: Tensor) -> float:
-    """The share of images that k-means, started from the predictions, leaves in the class that was predicted."""
-    labels_M = kmeans_pseudo_labels(features_MD.float(), logits_MK=logits_MK.float())
-    return (labels_M == logits_MK.argmax(1)).double().mean().item()
 
 
 def class_mean_agreement(features_MD: Tensor, predicted_M: Tensor, classes: int) -> float:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pmtrans.selection.agreement import agreement, class_mean_agreement, cluster_agreement
+from pmtrans.pseudo_labels import cluster_agreement
+from pmtrans.selection.agreement import agreement, class_mean_agreement
 from pmtrans.selection.arbitration import Arbitration, arbitrate
 from pmtrans.selection.atc import negative_entropy, thresholded_confidence
 from pmtrans.selection.calibration import cautious_temperature
@@ -61,7 +62,7 @@ def read_model(evidence: Evidence, neutral: Evidence | None = None, other: Evide
         "atc_confidence": thresholded_confidence(source_NK.max(1).values, accuracy, target_MK.max(1).values),
         "atc_entropy": thresholded_confidence(negative_entropy(source_NK), accuracy, negative_entropy(target_MK)),
         "optimal_transport": transported_confidence(target_MK, evidence.source_labels_N),
-        "clusters": cluster_agreement(neutral.target_features_MD, evidence.target_logits_MK),
+        "clusters": float(cluster_agreement(neutral.target_features_MD, evidence.target_logits_MK)),
         "class_means": class_mean_agreement(evidence.target_features_MD, predicted_M, evidence.classes),
     }
     if other is not None:

@@ -25,6 +25,7 @@ from pmtrans.errors import ConfigError, TrainingError, UserError, one_line
 from pmtrans.machine import cores
 from pmtrans.serving.limits import SHARED_METRICS
 from pmtrans.serving.server import Front, Service, address_of, listen, run_server
+from pmtrans.signals import held_back
 
 MakeService = Callable[[], Service]  # is sent to the workers: a function of a module, or a partial of one
 GRACE = 5.0  # seconds beyond those for open requests, after which a worker is killed
@@ -78,7 +79,7 @@ class _Worker:
         self.number, self.tries, self.is_ready = number, tries, False
         self.report, writer = context.Pipe(duplex=False)
         self.process = context.Process(target=_work, args=(*work, writer), name=f"worker {number}", daemon=True)
-        with _without_interrupts():
+        with held_back(signal.SIGINT):  # Ctrl-C reaches all, and the parent alone decides
             self.process.start()
         writer.close()
 
@@ -163,19 +164,6 @@ def _forget(worker: _Worker, folder: Path) -> None:
     from prometheus_client.multiprocess import mark_process_dead
 
     mark_process_dead(worker.process.pid, str(folder / "metrics"))  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """A process that is started here never gets SIGINT: Ctrl-C reaches all, and the parent alone decides."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager
