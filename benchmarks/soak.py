@@ -40,7 +40,7 @@ QUICK = 20  # times fewer of each
 
 
 def kills(report: Report, given: argparse.Namespace, folder: Path) -> None:
-    shares = dict(zip(CASES, (0.45, 0.25, 0.2, 0.1), strict=True))
+    shares = dict(zip(CASES, (0.3, 0.2, 0.2, 0.2, 0.1), strict=True))
     for case, share in shares.items():
         if case in (given.case or CASES):
             count = given.kills if given.case else round(share * given.kills)
@@ -48,7 +48,7 @@ def kills(report: Report, given: argparse.Namespace, folder: Path) -> None:
 
 
 def signals(report: Report, given: argparse.Namespace, folder: Path) -> None:
-    shares = dict(zip(CASES, (0.4, 0.3, 0.2, 0.1), strict=True))
+    shares = dict(zip(CASES, (0.3, 0.2, 0.2, 0.2, 0.1), strict=True))
     for case, share in shares.items():
         if case in (given.case or CASES):
             count = given.signals if given.case else round(share * given.signals)

@@ -25,6 +25,7 @@ SETTINGS = [
 ]
 CASES: dict[str, list[str]] = {
     "one process": ["method.preset=paper", "train.accumulate=2", "data.workers=0"],
+    "the defaults": ["method.preset=best", "train.start=average", "data.workers=0"],
     "two workers": ["method.preset=reference", "train.accumulate=2", "data.workers=2"],
     "two processes": ["method.preset=paper", "data.workers=0", "--processes", "2"],
     "two processes, sharded, one worker each": [

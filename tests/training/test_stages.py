@@ -94,9 +94,16 @@ def donor(configure: Callable[..., Config], tmp_path: Path) -> Path:
 
 def first_of(start: dict[str, Any], donor: Path, configure: Callable[..., Config], out: Path) -> dict[str, Tensor]:
     """The weights that an adaptation starts from: it does not move."""
-    still = configure(**start, **STILL, **UNMOVED_HEAD, selection__ship="adapted")
-    run(still, out, start_from=donor)
-    return weights(out)
+    return first_and_said(start, donor, configure, out)[0]
+
+
+def first_and_said(
+    start: dict[str, Any], donor: Path, configure: Callable[..., Config], out: Path
+) -> tuple[dict[str, Tensor], str]:
+    """Those weights, and what the run says of its start."""
+    still, witness = configure(**start, **STILL, **UNMOVED_HEAD, selection__ship="adapted"), Witness()
+    train(still, out, witness, start_from=donor)
+    return weights(out), "".join(line for line in witness.said if line.startswith("Start: "))
 
 
 def test_adaptation_starts_at_the_end_of_the_source_stage(
@@ -111,9 +118,10 @@ def test_adaptation_starts_half_way_between_probe_and_source_stage(
 ) -> None:
     monkeypatch.setattr("pmtrans.training.start.RIDGE", 1.0)  # tiny random networks are no pretrained ones
     monkeypatch.setattr("pmtrans.training.start.LAGS", 1.1)
-    first = first_of(STAGED, donor, configure, tmp_path / "run")
+    first, said = first_and_said(STAGED, donor, configure, tmp_path / "run")
     probe, source = weights(donor / "probe"), weights(donor / "baseline")
     assert all(torch.allclose(first[name], (probe[name] + source[name]) / 2, atol=1e-6) for name in first)
+    assert said.startswith("Start: half-way between probe and source-only model, as the source-only classifier agrees")
 
 
 def test_a_mean_beyond_a_ridge_of_the_loss_is_no_start(
@@ -136,8 +144,10 @@ def test_a_source_only_model_that_agrees_with_the_clusters_is_the_start(
 ) -> None:
     monkeypatch.setattr("pmtrans.training.start.RIDGE", 1.0)
     monkeypatch.setattr("pmtrans.training.start.LAGS", 0.0)
-    first, source = first_of(STAGED, donor, configure, tmp_path / "run"), weights(donor / "baseline")
+    first, said = first_and_said(STAGED, donor, configure, tmp_path / "run")
+    source = weights(donor / "baseline")
     assert all(torch.allclose(first[name], source[name], atol=1e-6) for name in first)
+    assert said.startswith("Start: the end of the source stage, as the source-only classifier agrees with ")
 
 
 def test_without_held_out_images_a_mean_is_not_trusted(configure: Callable[..., Config], tmp_path: Path) -> None:

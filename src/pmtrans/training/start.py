@@ -37,18 +37,24 @@ def first_weights(config: Config, folder: RunFolder, session: Session, source_on
     trained = session.weights_of(folder.baseline)
     if start == "source":
         return trained
-    if not session.processes.on_main(lambda: _lags(source_only)):
+    agreement = session.processes.on_main(lambda: _agreement(source_only))
+    found = f"the source-only classifier agrees with {agreement:.0%} of its clusters on the target"
+    if agreement >= LAGS:
+        session.reporter.note(f"Start: the end of the source stage, as {found}.")
         return trained
     mean = average(session.weights_of(folder.probe), trained)
-    return mean if _is_as_good(mean, config, folder, session, source_only) else trained
+    if not _is_as_good(mean, config, folder, session, source_only):
+        return trained
+    session.reporter.note(f"Start: half-way between probe and source-only model, as {found} (below {LAGS:.0%}).")
+    return mean
 
 
-def _lags(source_only: Finished | None) -> bool:
-    """Whether the source-only classifier disagrees with the clusters of the target; unknown counts as such."""
+def _agreement(source_only: Finished | None) -> float:
+    """Of the source-only classifier with the clusters of the target; none where there is nothing to see it by."""
     evidence = source_only.evidence if source_only is not None else None
     if evidence is None:
-        return True
-    return float(cluster_agreement(evidence.target_features_MD, evidence.target_logits_MK)) < LAGS
+        return 0.0
+    return float(cluster_agreement(evidence.target_features_MD, evidence.target_logits_MK))
 
 
 def average(before: Weights, after: Weights, share: float = 0.5) -> Weights:
