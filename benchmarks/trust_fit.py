@@ -66,14 +66,12 @@ def fit_constants(cases: Sequence[Case], rests_on: str) -> Constants:
     """Every residual behind a width is of a task that its fit has not seen."""
     distinct = list({case.stage: case for case in cases}.values())
     points = [(case, name) for case in distinct for name in SOURCE_MODELS]
-    with_other, with_other_spread, left_out = _fit_accuracy(points, alone=False)
-    alone, alone_spread, _ = _fit_accuracy(points, alone=True)
+    accuracy, accuracy_spread, left_out = _fit_accuracy(points)
     source_gain, source_gain_spread = _fit_source_gain(distinct, left_out)
     gain, gain_spread, adapted_spread = _fit_gain([case for case in cases if case.pair.dead < COLLAPSED], left_out)
     return Constants(
-        alone, alone_spread, with_other, with_other_spread, source_gain, source_gain_spread,
-        gain, gain_spread, adapted_spread, {}, rests_on,
-    )  # fmt: skip
+        accuracy, accuracy_spread, source_gain, source_gain_spread, gain, gain_spread, adapted_spread, {}, rests_on
+    )
 
 
 def signals_of(case: Case, name: Name) -> ModelSignals:
@@ -85,9 +83,8 @@ def signals_of(case: Case, name: Name) -> ModelSignals:
 LeftOut = dict[tuple[Stage, Name], float]  # estimates of source models by fits without their task
 
 
-def _fit_accuracy(points: list[tuple[Case, Name]], alone: bool) -> tuple[Linear, Spread, LeftOut]:
-    read = [regressors(signals_of(case, name)) for case, name in points]
-    x_NF = np.array([row[:2] if alone else row for row in read])
+def _fit_accuracy(points: list[tuple[Case, Name]]) -> tuple[Linear, Spread, LeftOut]:
+    x_NF = np.array([regressors(signals_of(case, name)) for case, name in points])
     truth_N = np.array([case.truth[name] for case, name in points])
     y_N = np.array([logit(value) for value in truth_N])
     weight_N = np.array([case.weight for case, _ in points])

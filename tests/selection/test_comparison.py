@@ -32,10 +32,8 @@ from pmtrans.selection.signals import ModelSignals, PairSignals
 from simulation import EVEN, simulate
 
 CONSTANTS = Constants(
-    alone=Linear((1.0, 0.0), 0.0),  # the estimate is the agreement with the clusters
-    alone_spread=Spread(0.1, 0.0, 1.0),
-    with_other=Linear((1.0, 0.0, 0.0), 0.0),
-    with_other_spread=Spread(0.1, 0.0, 1.0),
+    accuracy=Linear((1.0, 0.0), 0.0),  # the estimate is the agreement with the clusters
+    accuracy_spread=Spread(0.1, 0.0, 1.0),
     source_gain=Linear((0.5, 0.25, 0.125), 0.01),
     source_gain_spread=Spread(0.03, 0.1, 1.0),
     gain=Linear((0.8,), 0.0),

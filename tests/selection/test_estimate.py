@@ -63,8 +63,8 @@ def pair_signals(**changed: Any) -> PairSignals:
 def test_the_estimate_of_a_source_model_is_the_regression_and_its_interval_the_spread() -> None:
     constants = shipped_constants()
     estimate = estimate_source_model(model_signals(), constants)
-    line, spread = constants.with_other, constants.with_other_spread
-    x = [math.log(p / (1 - p)) for p in (0.7, 0.8, 0.75)]
+    line, spread = constants.accuracy, constants.accuracy_spread
+    x = [math.log(p / (1 - p)) for p in (0.7, 0.8)]
     value = line.intercept + sum(c * v for c, v in zip(line.coefficients, x, strict=True))
     accuracy = 1 / (1 + math.exp(-value))
     sampling = 1 / math.sqrt(800 * accuracy * (1 - accuracy))
@@ -90,7 +90,7 @@ def test_the_interval_does_not_vanish_with_many_target_images(images: int) -> No
     constants = shipped_constants()
     found = estimate_source_model(replace(model_signals(), images=images), constants)
     value = math.log(found.accuracy / (1 - found.accuracy))
-    spread = constants.with_other_spread
+    spread = constants.accuracy_spread
     least = 1.6448536 * spread.factor * spread.base
     assert value - math.log(found.low / (1 - found.low)) > least > 0.1
 

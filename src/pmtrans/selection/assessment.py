@@ -1,9 +1,9 @@
 """How accurate each model of a run is, and what adaptation changed, with constants from tasks whose truth is known.
 
 A model that never trained on the target is read by agreement (``agreement.py``): logit(accuracy) is linear in the
-logits of its agreement with the clusters of the untrained features, with its own class means and, where there is one,
-with the other source model. Confidence is not in it: it moves more with the training recipe than with the accuracy (ATC
-and optimal transport are shown beside it). An adapted model, which has been bent to its own labels, is the source model
+logits of its agreement with the clusters of the untrained features and with its own class means. Confidence, and its
+agreement with the other source model, are shown beside it and are not in it: both move more with the training recipe
+than with the accuracy. An adapted model, which has been bent to its own labels, is the source model
 plus the change that arbitration finds, shrunk where there are few images.
 
 The constants (``left_out_tasks.json``) come from adaptations whose target labels were read for this alone, by
@@ -23,8 +23,7 @@ from pmtrans.selection.left_out import Linear, Spread, inverse_logit, logit, nor
 from pmtrans.selection.signals import ModelSignals, PairSignals
 
 LEVEL = 0.9  # of the intervals
-ALONE = ("clusters", "class_means")
-WITH_OTHER = (*ALONE, "agreement")
+READ = ("clusters", "class_means")  # of the parts of a model's signals
 HALF = 50  # target images at which arbitration counts half
 COLLAPSED = 0.2  # of the target images, in classes that died out
 
@@ -54,10 +53,8 @@ class Change:
 class Constants:
     """All that was fitted, and on what."""
 
-    alone: Linear
-    alone_spread: Spread
-    with_other: Linear
-    with_other_spread: Spread
+    accuracy: Linear  # its logit, of a model that never trained on the target
+    accuracy_spread: Spread
     source_gain: Linear  # of the source-only model over the probe
     source_gain_spread: Spread
     gain: Linear  # of an adapted model over the source-only model
@@ -104,15 +101,13 @@ def scarcity(classes: int, images: int) -> float:
 
 def regressors(signals: ModelSignals) -> list[float]:
     """What the regression reads of a model."""
-    return [logit(signals.parts[name]) for name in (WITH_OTHER if "agreement" in signals.parts else ALONE)]
+    return [logit(signals.parts[name]) for name in READ]
 
 
 def estimate_source_model(signals: ModelSignals, constants: Constants) -> Estimate:
     """The accuracy of a probe or a source-only model; the lower end is at least that by disagreement discrepancy."""
-    has_other = "agreement" in signals.parts
-    line = constants.with_other if has_other else constants.alone
-    spread = constants.with_other_spread if has_other else constants.alone_spread
-    estimate = _with_interval(line(regressors(signals)), spread, signals, signals.parts)
+    value = constants.accuracy(regressors(signals))
+    estimate = _with_interval(value, constants.accuracy_spread, signals, signals.parts)
     return replace(estimate, low=min(max(estimate.low, signals.floor), estimate.accuracy))
 
 
