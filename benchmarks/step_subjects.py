@@ -10,6 +10,8 @@ import torch
 from accelerate import Accelerator
 
 from pmtrans.backbones.create import create_backbone
+from pmtrans.backbones.frozen import freeze_blocks
+from pmtrans.backbones.lora import add_adapters
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
@@ -17,8 +19,9 @@ from pmtrans.losses import classification_loss
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
 from pmtrans.model import Model
+from pmtrans.progress import Reporter
 from pmtrans.training.failures import FiniteGuard
-from pmtrans.training.players import create_optimiser
+from pmtrans.training.players import create_optimiser, fix_betas
 from pmtrans.training.step import Step
 
 CLASSES = 31
@@ -71,8 +74,11 @@ class OneStep(Subject):
         options = entry.options.model_validate(switches)
         self.model = Model(create_backbone(backbone, "none", size), CLASSES, getattr(options, "head", "linear"))
         images = 10 * pairs
-        self.method = entry.create(self.model, options, Sizes(CLASSES, images, images)).to(DEVICE).train()
         config = TrainConfig.model_validate({"learning_rate": 1e-5, **train})
+        freeze_blocks(self.model.backbone, config.freeze_blocks)
+        add_adapters(self.model.backbone, config.lora, config.freeze_blocks)
+        self.method = entry.create(self.model, options, Sizes(CLASSES, images, images)).to(DEVICE).train()
+        fix_betas(self.method, config.freeze_blocks, Reporter(quiet=True))
         self.batches = [random_batch(pairs // config.accumulate, size) for _ in range(config.accumulate)]
         self.optimiser = create_optimiser(self.method, config)
         self.accelerator = Accelerator(cpu=DEVICE.type == "cpu")
