@@ -83,7 +83,8 @@ def train(out: Path, domains: tuple[Path, Path], processes: int, given: argparse
     command += ["--source", str(domains[0]), "--target", str(domains[1]), "--out", str(out)]
     command += [f"{name}={value}" for name, value in own.items()]
     command += ["--processes", str(processes)] if processes > 1 else []
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return RunFolder(out)
 
 
