@@ -38,7 +38,7 @@ def first_weights(config: Config, folder: RunFolder, session: Session, source_on
     if start == "source":
         return trained
     agreement = session.processes.on_main(lambda: _agreement(source_only))
-    found = f"the source-only classifier agrees with {agreement:.0%} of its clusters on the target"
+    found = f"the source-only classifier agrees with its clusters on {agreement:.0%} of the target"
     if agreement >= LAGS:
         session.reporter.note(f"Start: the end of the source stage, as {found}.")
         return trained
