@@ -146,6 +146,6 @@ def test_behind_a_bottleneck_the_untrained_features_are_those_of_the_backbone_al
     plain, narrow = configure(), configure(backbone__bottleneck=6)
     data = read_data(plain, Reporter(quiet=True))
     images = torch.rand(2, 3, plain.data.image_size, plain.data.image_size)
-    found = [build_untrained(config, data).eval().features_and_logits(images)[0] for config in (plain, narrow)]
+    found = [build_untrained(config, data)[0].eval().features_and_logits(images)[0] for config in (plain, narrow)]
     assert torch.equal(*found)
     assert build_model(narrow, data).model.backbone.features == 6

@@ -89,6 +89,11 @@ class PMTransOptions(Options):
         description="target labels are read off the features of the untrained backbone too, side by side, "
         "unless the classifier begins in agreement with its clusters",
     )
+    second_view_size: Literal["pretrained", "same"] = Field(
+        "pretrained",
+        description="images of the second view: as large as those of the backbone's pretrained weights, where that is "
+        "more than data.image_size, or the same",
+    )
     pseudo_labels: Literal["kmeans", "propagation", "transport", "neighbours"] = Field(
         "kmeans",
         description="target labels: clusters, predictions spread over near images, optimal transport to classes of "

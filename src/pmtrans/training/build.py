@@ -82,10 +82,20 @@ def build_model(config: Config, data: Data, start: Weights | None = None) -> Tra
     return TrainedModel(model, data.source.classes, preprocessing, config.backbone)
 
 
-def build_untrained(config: Config, data: Data) -> Model:
-    """The model before any training, with the backbone's own features: a bottleneck would be a random projection."""
+def build_untrained(config: Config, data: Data) -> tuple[Model, Preprocessing]:
+    """The model before any training, with the backbone's own features: a bottleneck would be a random projection.
+
+    It sees images as large as its weights were trained on (``method.second_view_size=pretrained``), if that is larger.
+    """
     plain = config.backbone.model_copy(update={"bottleneck": 0})
-    return build_model(config.model_copy(update={"backbone": plain}), data).model
+    config = config.model_copy(update={"backbone": plain})
+    untrained = build_model(config, data)
+    if plain.weights != "none" and config.method.get("second_view_size") == "pretrained":
+        native = timm.data.resolve_data_config({}, model=untrained.model.backbone.trunk)["input_size"][-1]
+        if native > config.data.image_size:
+            sized = config.data.model_copy(update={"image_size": native})
+            untrained = build_model(config.model_copy(update={"data": sized}), data)
+    return untrained.model, untrained.preprocessing
 
 
 def build_task(config: Config, data: Data, preprocessing: Preprocessing, reporter: Reporter) -> Task:

@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from pmtrans.data.domain import Domain
+from pmtrans.data.transforms import Preprocessing
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, SourcePass, TargetPass
 from pmtrans.model import Model, logits_of
@@ -39,7 +40,7 @@ class Passes:
     workers: int
     accelerator: Accelerator
     processes: Processes
-    untrained: Callable[[], Model] | None = None  # the model before any training, where there is one
+    untrained: Callable[[], tuple[Model, Preprocessing]] | None = None  # the model before any training, if there is one
     folder: Path | None = None  # of the run: where large passes lie on disk
     _made: dict[str, Pass] = field(default_factory=dict, init=False)
     _untrained_MF: Tensor | None = field(default=None, init=False)  # it does not move: kept to the end
@@ -90,8 +91,9 @@ class Passes:
         if self._untrained_MF is None:
             assert self.untrained is not None
             with torch.random.fork_rng(devices=[]):  # a first head is drawn, and thrown away
-                model = self.untrained()
-            self._untrained_MF = self._make(self.task.target, model.to(self.accelerator.device)).features_MF
+                model, preprocessing = self.untrained()
+            model.to(self.accelerator.device)
+            self._untrained_MF = self._make(self.task.target, model, preprocessing).features_MF
         return self._untrained_MF
 
     def evaluation(self, step: int) -> Evaluation:
@@ -103,16 +105,16 @@ class Passes:
     def over(self, name: str, domain: Domain) -> Pass:
         """One made before, or a new one."""
         if name not in self._made:
-            self._made[name] = self._make(domain, self.model)
+            self._made[name] = self._make(domain, self.model, self.task.preprocessing)
         return self._made[name]
 
-    def _make(self, domain: Domain, model: Model) -> Pass:
+    def _make(self, domain: Domain, model: Model, preprocessing: Preprocessing) -> Pass:
         """Each process has a part of the images; all get the whole."""
         images = len(domain)
         own = run_pass(
             model,
             [domain.paths[place] for place in self.processes.part_of(images)],
-            self.task.preprocessing,
+            preprocessing,
             max(1, 2 * self.task.batch_size // self.processes.count),
             self.workers,
             self.accelerator.autocast,
