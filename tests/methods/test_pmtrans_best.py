@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.methods import Sizes
-from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
+from pmtrans.methods.method import Context, Moment, SecondView, SourcePass, TargetPass
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import BEST, PMTransOptions
 from pmtrans.model import Model
@@ -148,7 +148,9 @@ def test_a_class_that_training_lost_is_found_in_the_untrained_features(
     options = PMTransOptions(second_view=second_view, align_head="never")
     method = PMTrans(tiny(), options, SIZES)
     source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
-    given = Context(lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda: untrained)
+    given = Context(
+        lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda: SecondView(untrained, None)
+    )
     method.before_step(Moment(0, 40, 40), given)
     assert torch.equal(method.pseudo_labels_M, truth) == second_view
     if second_view:
@@ -229,7 +231,9 @@ def test_a_classifier_that_begins_in_agreement_with_its_clusters_is_left_as_it_t
     untrained = 10 * torch.eye(32)[clusters.roll(1)]  # another grouping
     source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
     logits = 3 * F.one_hot(calls, 3).float()
-    given = Context(lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda: untrained)
+    given = Context(
+        lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda: SecondView(untrained, None)
+    )
     method = PMTrans(tiny(), PMTransOptions(align_head="never"), SIZES)
     method.before_step(Moment(0, 40, 40), given)
     assert method.agreement is not None

@@ -123,7 +123,7 @@ def test_the_target_under_the_untrained_backbone_is_seen_once_and_disturbs_nothi
 ) -> None:
     config = configure()
     passes, _ = parts_of(config)
-    assert passes.context().untrained_target is None  # nobody knows what the model was
+    assert passes.context().second_view is None  # nobody knows what the model was
     first = passes.target().features_MF
     with torch.no_grad():
         next(passes.model.backbone.parameters()).add_(1)
@@ -131,10 +131,10 @@ def test_the_target_under_the_untrained_backbone_is_seen_once_and_disturbs_nothi
     passes.untrained = lambda: build_untrained(config, data)
     passes.forget()
     context, random = passes.context(), torch.get_rng_state()
-    assert context.untrained_target is not None
-    assert torch.equal(context.untrained_target(), first)
+    assert context.second_view is not None
+    assert torch.equal(context.second_view().features_MF, first)
     passes.forget()
-    assert torch.equal(context.untrained_target(), first)
+    assert torch.equal(context.second_view().features_MF, first)
     assert made.count(10) == 2
     assert torch.equal(torch.get_rng_state(), random)
     assert not torch.equal(passes.target().features_MF, first)

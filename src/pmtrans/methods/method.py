@@ -111,6 +111,18 @@ class Sizes:
     batch: int = 1  # pairs that a loss sees
 
 
+@dataclass(frozen=True)
+class SecondView:
+    """The target under the backbone before any training.
+
+    ``logits_MK``: of a linear classifier of the source on these features, where they are of larger images than the
+    model's; None: nothing that the run's probe has not said.
+    """
+
+    features_MF: Tensor
+    logits_MK: Tensor | None
+
+
 @dataclass
 class Context:
     """What the loop offers between steps: passes over the data are made only when asked for."""
@@ -118,7 +130,7 @@ class Context:
     target_pass: Callable[[], TargetPass]
     source_pass: Callable[[], SourcePass] | None = None
     source_sample: Callable[[], SourcePass] | None = None  # a part of it that evaluations look at anyway
-    untrained_target: Callable[[], Tensor] | None = None  # features_MF of the target before any training
+    second_view: Callable[[], SecondView] | None = None
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
 

@@ -33,6 +33,7 @@ from pmtrans.pseudo_labels import (
     cluster_agreement,
     kmeans_pseudo_labels,
     label_confidence,
+    mean_prediction,
     propagated_probabilities,
     transported_probabilities,
 )
@@ -110,10 +111,13 @@ class PMTrans(Method):
         self.pseudo_labels_M.copy_(labels_M)
 
     def _as_labelled(self, target: TargetPass, context: Context) -> TargetPass:
-        """What labels are read off: the features of the untrained backbone too, where they are asked for and known."""
-        if not self.options.second_view or context.untrained_target is None or self._is_settled():
+        """What labels are read off: what the untrained backbone sees too, where it is asked for and known."""
+        if not self.options.second_view or context.second_view is None or self._is_settled():
             return target
-        return TargetPass(both_views(target.features_MF, context.untrained_target()), target.logits_MK)
+        second, logits_MK = context.second_view(), target.logits_MK
+        if second.logits_MK is not None:
+            logits_MK = mean_prediction(logits_MK, second.logits_MK)
+        return TargetPass(both_views(target.features_MF, second.features_MF), logits_MK)
 
     def _look_at_classes(self, target: TargetPass, context: Context) -> None:
         if self.target_classes is not None:

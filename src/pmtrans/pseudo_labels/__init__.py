@@ -9,7 +9,7 @@ from pmtrans.pseudo_labels.propagation import propagated_probabilities
 from pmtrans.pseudo_labels.shares import agreed_shares, class_weights, present_classes, without_absent
 from pmtrans.pseudo_labels.transport import transported_probabilities
 from pmtrans.pseudo_labels.unknown import otsu_threshold, strangeness, unknown_scores
-from pmtrans.pseudo_labels.views import both_views
+from pmtrans.pseudo_labels.views import both_views, mean_prediction
 
 __all__ = [
     "LAGS",
@@ -23,6 +23,7 @@ __all__ = [
     "cluster_agreement",
     "kmeans_pseudo_labels",
     "label_confidence",
+    "mean_prediction",
     "otsu_threshold",
     "present_classes",
     "propagated_probabilities",

@@ -1,4 +1,4 @@
-"""Two views of an image side by side: features of the model as it is, and of the backbone before any training.
+"""Two views of an image side by side: of the model as it is, and of the backbone before any training.
 
 What the pretrained network tells apart and training on the source forgets is still there in the second view (Zhang et
 al., Rethinking the Role of Pre-Trained Networks in Source-Free Domain Adaptation, ICCV 2023, let two such networks
@@ -6,6 +6,8 @@ label the target together).
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +30,16 @@ def both_views(features_MF: Tensor, untrained_MG: Tensor) -> Tensor:
         for piece in pieces:
             both_MH[piece, columns] = F.normalize(view[piece].float() - mean_F.float(), dim=1)
     return both_MH
+
+
+@torch.no_grad()
+def mean_prediction(logits_MK: Tensor, others_MK: Tensor) -> Tensor:
+    """Log of the mean of two classifiers' probabilities."""
+    mean_MK = rows_beside(logits_MK, logits_MK.shape[1])
+    for piece in slices(len(logits_MK), CHUNK):
+        one, other = (logits[piece].float().log_softmax(1) for logits in (logits_MK, others_MK))
+        mean_MK[piece] = torch.logaddexp(one, other) - math.log(2)
+    return mean_MK
 
 
 def _centred(features_MF: Tensor) -> Tensor:

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import nn
 
-from pmtrans.data.domain import Domain
+from pmtrans.data.domain import Domain, sample_domain
 from pmtrans.data.transforms import Preprocessing
+from pmtrans.evaluation.linear_probe import fit_probe
 from pmtrans.evaluation.passes import Pass, run_pass
-from pmtrans.methods.method import Context, SourcePass, TargetPass
+from pmtrans.methods.method import Context, SecondView, SourcePass, TargetPass
 from pmtrans.model import Model, logits_of
 from pmtrans.processes.group import Processes
 from pmtrans.training.build import Task
+
+MOST_SOURCE = 10_000  # images that the classifier of the second view is fitted on
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Passes:
     untrained: Callable[[], tuple[Model, Preprocessing]] | None = None  # the model before any training, if there is one
     folder: Path | None = None  # of the run: where large passes lie on disk
     _made: dict[str, Pass] = field(default_factory=dict, init=False)
-    _untrained_MF: Tensor | None = field(default=None, init=False)  # it does not move: kept to the end
+    _second_view: SecondView | None = field(default=None, init=False)  # it does not move: kept to the end
 
     def forget(self) -> None:
         """The model has moved. One pass over a large domain is gigabytes, so none is kept once it is stale."""
@@ -65,8 +68,8 @@ class Passes:
 
     def context(self) -> Context:
         """What a method may ask for between steps."""
-        untrained = self.untrained_target if self.untrained is not None else None
-        return Context(self.target, self.source, self.source_sample, untrained)
+        second_view = self.second_view if self.untrained is not None else None
+        return Context(self.target, self.source, self.source_sample, second_view)
 
     def target(self) -> TargetPass:
         """The whole target."""
@@ -86,15 +89,31 @@ class Passes:
         sample, labels = self.over("source_sample", self.task.source_sample.images), self.task.source_sample.labels
         return SourcePass(sample.features_MF, sample.logits_MK, torch.tensor(labels, device=sample.logits_MK.device))
 
-    def untrained_target(self) -> Tensor:
-        """Features_MF of the whole target under the backbone before any training."""
-        if self._untrained_MF is None:
+    @torch.no_grad()
+    def second_view(self) -> SecondView:
+        """The whole target under the backbone before any training, and a classifier on it where it sees more."""
+        if self._second_view is None:
             assert self.untrained is not None
             with torch.random.fork_rng(devices=[]):  # a first head is drawn, and thrown away
                 model, preprocessing = self.untrained()
             model.to(self.accelerator.device)
-            self._untrained_MF = self._make(self.task.target, model, preprocessing).features_MF
-        return self._untrained_MF
+            features_MF, logits_MK = self._make(self.task.target, model, preprocessing).features_MF, None
+            if preprocessing.image_size > self.task.preprocessing.image_size:
+                logits_MK = logits_of(self._fit_probe(model, preprocessing), features_MF)
+            self._second_view = SecondView(features_MF, logits_MK)
+        return self._second_view
+
+    @torch.enable_grad()
+    def _fit_probe(self, model: Model, preprocessing: Preprocessing) -> nn.Module:
+        """A linear classifier of the source on the features of ``model``, as in the first stage of a run."""
+        source, holdout = sample_domain(self.task.source, MOST_SOURCE, 0), self.task.holdout
+        features_NF = self._make(source.images, model, preprocessing).features_MF
+        held_MF = self._make(holdout.images, model, preprocessing).features_MF if len(holdout) else features_NF[:0]
+        labels_N, held_labels_M = (
+            torch.tensor(one.labels, dtype=torch.long, device=features_NF.device) for one in (source, holdout)
+        )
+        head = nn.Linear(features_NF.shape[1], model.classes)
+        return fit_probe(head, features_NF, labels_N, held_MF, held_labels_M, 0).head
 
     def evaluation(self, step: int) -> Evaluation:
         """All that judges may look at."""

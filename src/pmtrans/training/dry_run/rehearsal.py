@@ -19,6 +19,7 @@ from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
 from pmtrans.data.domains import Data
+from pmtrans.data.transforms import Preprocessing
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.machine import available_memory, forget_peak, peak_memory, wait_for
 from pmtrans.model import Model
@@ -75,7 +76,7 @@ class MadeUpPasses(Passes):
     def forget(self) -> None:
         pass
 
-    def _make(self, domain: Domain, model: Model) -> Pass:
+    def _make(self, domain: Domain, model: Model, preprocessing: Preprocessing) -> Pass:
         shapes = (len(domain), model.backbone.features), (len(domain), model.classes)
         features_MF, logits_MK = (torch.rand(shape, device=self.accelerator.device) for shape in shapes)
         return Pass(features_MF, logits_MK)
@@ -114,7 +115,8 @@ class Rehearsal(Loop):
 def rehearse(config: Config, data: Data, scratch: Path, reporter: Reporter) -> Rehearsal:
     accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, _ = build(config, data, reporter)
-    passes = MadeUpPasses(method.evaluated, task, config.data.workers, accelerator, Processes(), lambda: method.model)
+    untrained = lambda: (method.model, task.preprocessing)  # noqa: E731
+    passes = MadeUpPasses(method.evaluated, task, config.data.workers, accelerator, Processes(), untrained)
     return Rehearsal("plan", method, task, config, scratch, accelerator, passes, Reporter(quiet=True), StopRequest())
 
 
