@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from pmtrans.pseudo_labels import both_views
+from pmtrans.pseudo_labels import both_views, mean_prediction
 
 
 def test_each_view_is_centred_and_of_length_one() -> None:
@@ -20,4 +20,17 @@ def test_each_view_is_centred_and_of_length_one() -> None:
             inner = [values[row][k] - sum(line[k] for line in values) / 5 for k in range(len(values[0]))]
             length = math.sqrt(sum(value * value for value in inner))
             expected += [value / length for value in inner]
+        torch.testing.assert_close(found[row], torch.tensor(expected))
+
+
+def test_the_mean_prediction_is_that_of_probabilities() -> None:
+    random = torch.Generator().manual_seed(0)
+    one, other = (3 * torch.randn(4, 3, generator=random) for _ in range(2))
+    found = mean_prediction(one, other)
+    for row in range(4):
+        shares = []
+        for logits in (one, other):
+            powers = [math.exp(value) for value in logits[row].tolist()]
+            shares.append([power / sum(powers) for power in powers])
+        expected = [math.log((a + b) / 2) for a, b in zip(*shares, strict=True)]
         torch.testing.assert_close(found[row], torch.tensor(expected))

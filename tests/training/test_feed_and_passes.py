@@ -6,14 +6,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import timm
 import torch
+from PIL import Image
+from safetensors.torch import save_file
 
 from fed import parts_of
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domains import read_data
 from pmtrans.evaluation import passes as domain_passes
+from pmtrans.methods.method import SecondView
 from pmtrans.progress import Reporter
 from pmtrans.training import passes as training_passes
 from pmtrans.training.build import build_model, build_untrained
@@ -149,3 +154,32 @@ def test_behind_a_bottleneck_the_untrained_features_are_those_of_the_backbone_al
     found = [build_untrained(config, data)[0].eval().features_and_logits(images)[0] for config in (plain, narrow)]
     assert torch.equal(*found)
     assert build_model(narrow, data).model.backbone.features == 6
+
+
+def test_the_second_view_sees_images_as_large_as_the_pretrained_weights_did(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    options = configure().backbone.options
+    trunk = timm.create_model("vit_tiny_patch16_224", num_classes=0, **options).eval()
+    save_file(trunk.state_dict(), tmp_path / "w.safetensors")
+    pretrained = {"backbone__weights": str(tmp_path / "w.safetensors"), "data__crop_ratio": 1.0}
+    second = {size: seen_by(configure(**pretrained, method__second_view_size=size)) for size in ("pretrained", "same")}
+    paths = read_data(configure(), Reporter(quiet=True)).target.domain.paths
+    pictures = [Image.open(path).convert("RGB").resize((224, 224), Image.Resampling.BICUBIC) for path in paths]
+    pixels = torch.stack([torch.tensor(np.asarray(picture)).permute(2, 0, 1) / 255 for picture in pictures])
+    with torch.no_grad():
+        expected = trunk((pixels - 0.5) / 0.5)
+    torch.testing.assert_close(second["pretrained"].features_MF, expected, rtol=1e-3, atol=2e-2)
+    assert second["pretrained"].logits_MK is not None
+    assert second["pretrained"].logits_MK.shape == (len(paths), 2)
+    assert second["same"].logits_MK is None
+    assert not torch.allclose(second["same"].features_MF, expected, atol=2e-2)
+    random = seen_by(configure(method__second_view_size="pretrained"))
+    assert random.logits_MK is None  # random weights were trained on images of no size
+
+
+def seen_by(config: Config) -> SecondView:
+    passes, _ = parts_of(config)
+    data = read_data(config, Reporter(quiet=True))
+    passes.untrained = lambda: build_untrained(config, data)
+    return passes.second_view()

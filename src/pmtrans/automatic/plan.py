@@ -73,11 +73,12 @@ def measure(config: Config, data: Data, reporter: Reporter, patience: float) -> 
     with tempfile.TemporaryDirectory() as scratch:
         loop = rehearse(config, data, Path(scratch), reporter)
         length = Length(loop.steps, config.train.evaluate_every or loop.epoch)
-        evaluation, probe = pass_seconds(loop)
+        evaluation, probe, second_view = pass_seconds(loop)
         step = _step_seconds(loop, patience)
         if config.method["name"] == SOURCE.method:
             return Cost(step, evaluation, start=probe), length
-        return Cost(step, 2 * evaluation), length  # its pseudo labels need a pass as well; the probe is taken over
+        # its pseudo labels need a pass as well; the probe is taken over
+        return Cost(step, 2 * evaluation, start=second_view), length
 
 
 def _step_seconds(loop: Rehearsal, patience: float) -> float:

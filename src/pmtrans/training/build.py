@@ -83,19 +83,23 @@ def build_model(config: Config, data: Data, start: Weights | None = None) -> Tra
 
 
 def build_untrained(config: Config, data: Data) -> tuple[Model, Preprocessing]:
-    """The model before any training, with the backbone's own features: a bottleneck would be a random projection.
-
-    It sees images as large as its weights were trained on (``method.second_view_size=pretrained``), if that is larger.
-    """
+    """The model before any training, with the backbone's own features: a bottleneck would be a random projection."""
     plain = config.backbone.model_copy(update={"bottleneck": 0})
     config = config.model_copy(update={"backbone": plain})
     untrained = build_model(config, data)
-    if plain.weights != "none" and config.method.get("second_view_size") == "pretrained":
-        native = timm.data.resolve_data_config({}, model=untrained.model.backbone.trunk)["input_size"][-1]
-        if native > config.data.image_size:
-            sized = config.data.model_copy(update={"image_size": native})
-            untrained = build_model(config.model_copy(update={"data": sized}), data)
+    if (size := second_view_size(config, untrained.model)) > config.data.image_size:
+        sized = config.data.model_copy(update={"image_size": size})
+        untrained = build_model(config.model_copy(update={"data": sized}), data)
     return untrained.model, untrained.preprocessing
+
+
+def second_view_size(config: Config, model: Model) -> int:
+    """How large the untrained backbone sees images: as its weights did, where that is asked for and larger."""
+    size = config.data.image_size
+    if config.backbone.weights == "none" or config.method.get("second_view_size") != "pretrained":
+        return size
+    native: int = timm.data.resolve_data_config({}, model=model.backbone.trunk)["input_size"][-1]
+    return max(native, size)
 
 
 def build_task(config: Config, data: Data, preprocessing: Preprocessing, reporter: Reporter) -> Task:

@@ -51,11 +51,11 @@ class Plan:
 
     @property
     def run_seconds(self) -> float | None:
-        """The probe and both trainings, where there is a source stage."""
+        """The probe, the second view and both trainings, where there is a source stage."""
         if self.times is None:
             return None
         trainings = [times.of_run(self.steps, self.evaluations) for times in (self.times, self.baseline) if times]
-        return self.times.probe + sum(trainings)
+        return self.times.probe + self.times.second_view + sum(trainings)
 
 
 def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:

@@ -27,7 +27,7 @@ from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
 from pmtrans.signals import StopRequest
 from pmtrans.training.accelerator import create_accelerator
-from pmtrans.training.build import build
+from pmtrans.training.build import build, second_view_size
 from pmtrans.training.failures import OutOfMemory, explained_memory
 from pmtrans.training.loop import Loop
 from pmtrans.training.passes import Passes
@@ -65,6 +65,7 @@ class Times:
     steps: tuple[float, ...]
     evaluation: float
     probe: float  # one pass over both domains
+    second_view: float  # one more with larger images, for methods that label the target with its help
 
     def of_run(self, steps: int, evaluations: int) -> float:
         return steps * statistics.mean(self.steps) + evaluations * self.evaluation
@@ -182,10 +183,11 @@ def measure_times(loop: Rehearsal, batches: Iterator[list[Batch]], rounds: int) 
     return Times(tuple(statistics.median(part) for part in taken), *pass_seconds(loop))
 
 
-def pass_seconds(loop: Rehearsal) -> tuple[float, float]:
-    """(an evaluation, the probe) from a pass over a few images.
+def pass_seconds(loop: Rehearsal) -> tuple[float, float, float]:
+    """(an evaluation, the probe, the second view) from a pass over a few images.
 
-    An evaluation looks at target, held-out source and a sample of the rest, the probe at all of the source too.
+    An evaluation looks at target, held-out source and a sample of the rest, the probe at all of the source too; so
+    does a second view of larger images, whose time grows with their pixels.
     """
     task, size = loop.task, 2 * loop.task.batch_size
     paths = task.target.paths[:size]
@@ -193,4 +195,7 @@ def pass_seconds(loop: Rehearsal) -> tuple[float, float]:
     run_pass(loop.method.evaluated, paths, task.preprocessing, size, 0, loop.accelerator.autocast)
     each = (time.monotonic() - start) / len(paths)
     images = len(task.target) + (len(task.holdout) + len(task.source_sample) if len(task.holdout) else 0)
-    return each * images, each * (images + len(task.source))
+    probe, config = each * (images + len(task.source)), loop.config
+    larger = second_view_size(config, loop.method.model) / config.data.image_size
+    second_view = probe * larger**2 if config.method.get("second_view") and larger > 1 else 0.0
+    return each * images, probe, second_view
