@@ -56,6 +56,17 @@ def test_a_line_a_minute_tells_the_time_left_over_all_trainings(
         assert reporter.time_left(step) == said
 
 
+def test_what_the_first_step_waited_for_is_no_part_of_the_pace(clock: Time) -> None:
+    reporter = Reporter(quiet=True)
+    reporter.start("pmtrans", 0, 100)
+    clock.now += 500  # passes over the domains
+    reporter.step(1, 7.0)
+    assert reporter.time_left(1) == ""
+    clock.now += 10
+    reporter.step(2, 7.0)
+    assert reporter.time_left(2) == "about 16 min left"  # 98 steps of 10 s
+
+
 def test_work_in_parts_says_a_line_a_minute_in_a_pipe_and_nothing_if_it_is_short(
     clock: Time, capsys: pytest.CaptureFixture[str]
 ) -> None:

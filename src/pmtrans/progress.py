@@ -73,6 +73,8 @@ class Reporter:
         self._bar.start()
 
     def step(self, step: int, rate: float) -> None:
+        if step == self._first_step + 1 < self._steps:  # what it waited for, such as passes over a domain, comes once
+            self._first_step, self._began = step, time.monotonic()
         if self._bar is not None:
             self._bar.update(self._task, completed=step, rate=f"{rate:.0f} img/s" if rate else "")
 

@@ -10,6 +10,7 @@ from typing import Any
 from pmtrans.backbones.lora import merge_adapters, merged_state
 from pmtrans.config import Config
 from pmtrans.data.domain import LabelledDomain
+from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import RunError, one_line
 from pmtrans.evaluation.kept_labels import KeptLabels
 from pmtrans.evaluation.oracle import Oracle
@@ -59,7 +60,7 @@ def train_stage(
     accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
-    untrained = partial(build_untrained, config, session.data) if has_second_view else None
+    untrained = partial(_untrained, config, session) if has_second_view else None
     passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes, untrained, folder.path)
     snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot, Judged)
     loop = Loop(
@@ -91,6 +92,15 @@ def train_stage(
     finished = Finished(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
     write_finished(folder, finished, trained, config, task)
     return finished
+
+
+def _untrained(config: Config, session: Session) -> tuple[Model, Preprocessing]:
+    """For the second view; where it sees more, the passes take a while."""
+    model, preprocessing = build_untrained(config, session.data)
+    if preprocessing.image_size > config.data.image_size:
+        size = f"{preprocessing.image_size} px"
+        session.reporter.note(f"Second view: one pass over both domains with the untrained backbone at {size}.")
+    return model, preprocessing
 
 
 def _put(weights: Weights, model: Model, step: int) -> None:
