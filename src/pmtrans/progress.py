@@ -33,6 +33,7 @@ class Reporter:
         self._bar: Progress | None = None
         self._last_line = -LINE_EVERY
         self._trainings_after = 0
+        self._is_first = False  # whether no step of this training has ended yet
 
     def note(self, text: str) -> None:
         """One line, shown as it is (markup in names from outside means nothing)."""
@@ -54,6 +55,7 @@ class Reporter:
         self._title, self._steps = title, steps
         self._trainings_after = max(0, self._trainings_after - 1)
         self._first_step, self._began, self._last_line = step, time.monotonic(), -LINE_EVERY
+        self._is_first = True
         if not self.live:
             return
         columns = (
@@ -73,8 +75,8 @@ class Reporter:
         self._bar.start()
 
     def step(self, step: int, rate: float) -> None:
-        if step == self._first_step + 1 < self._steps:  # what it waited for, such as passes over a domain, comes once
-            self._first_step, self._began = step, time.monotonic()
+        if self._is_first and step < self._steps:  # what it waited for, such as passes over a domain, comes once
+            self._first_step, self._began, self._is_first = step, time.monotonic(), False
         if self._bar is not None:
             self._bar.update(self._task, completed=step, rate=f"{rate:.0f} img/s" if rate else "")
 
