@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from step_profile import profile_table
 from step_subjects import DEVICE, Bare, OneStep, Subject
 
 from pmtrans.errors import UserError
+from pmtrans.machine import forget_peak, peak_memory, used_memory
 from pmtrans.methods import METHODS
 
 CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if given.memory_of:
-        print(peak_memory(subject(given.memory_of, given)))
+        print(peak_of(subject(given.memory_of, given)))
     elif given.growth:
         print(growth_table(given.repeats, CLOCKS[given.clock]), end="")
     elif given.profile:
@@ -102,23 +102,17 @@ def seconds(step: Subject, clock: Any) -> float:
     return float(clock() - begin)
 
 
-def peak_memory(step: Subject) -> int:
+def peak_of(step: Subject) -> int:
     """Bytes above what stood before, at the highest moment of two steps."""
-    if DEVICE.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step()
-        step()
-        return torch.cuda.max_memory_allocated() - before
-    with open("/proc/self/statm", encoding="ascii") as file:
-        before = int(file.read().split()[1]) * resource.getpagesize()
+    forget_peak(DEVICE)
+    before = used_memory(DEVICE)
     step()
     step()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    return peak_memory(DEVICE) - before
 
 
 def memory_of(which: str, given: argparse.Namespace) -> int:
-    """In a fresh process, as the highest resident memory of a process never falls."""
+    """In a fresh process: memory that another one has freed is not always given back."""
     command = [sys.executable, __file__, "--memory-of", which, "--method", given.method]
     command += ["--backbone", given.backbone, "--batch", str(given.batch), "--image-size", str(given.image_size)]
     for flag, pairs in (("--switch", given.switch), ("--train", given.train)):
