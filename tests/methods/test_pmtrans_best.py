@@ -242,6 +242,27 @@ def test_labels_start_from_the_mean_of_two_classifiers_where_the_second_view_has
     assert torch.equal(method.pseudo_labels_M, truth) == has_classifier
 
 
+@pytest.mark.parametrize("second_is_surer", [True, False])
+def test_a_second_view_that_agrees_better_with_its_clusters_labels_alone_at_first(
+    second_is_surer: bool, tiny: Callable[..., Model]
+) -> None:
+    """Two groupings of the images, and for each a classifier; that of the model misses two images of its clusters."""
+    torch.manual_seed(0)
+    first, other = torch.arange(3).repeat(3), torch.arange(3).repeat_interleave(3)
+    model_says, second_says = first.clone(), other.clone()
+    model_says[[2, 4]] = torch.tensor([0, 0])
+    if not second_is_surer:
+        second_says[[0, 3, 6]] = torch.tensor([1, 2, 0])
+    views = [10 * torch.eye(32)[groups] + 0.01 * torch.randn(9, 32) for groups in (first, other)]
+    model_logits, second_logits = (9 * F.one_hot(calls, 3).float() for calls in (model_says, second_says))
+    second = SecondView(views[1], second_logits)
+    source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
+    given = Context(lambda: TargetPass(views[0], model_logits), lambda: source, lambda: source, lambda: second)
+    method = PMTrans(tiny(), PMTransOptions(align_head="never"), SIZES)
+    method.before_step(Moment(0, 40, 40), given)
+    assert torch.equal(method.pseudo_labels_M, other) == second_is_surer
+
+
 @pytest.mark.parametrize(("wrong", "is_settled"), [(0, True), (1, False)])
 def test_a_classifier_that_begins_in_agreement_with_its_clusters_is_left_as_it_trains(
     wrong: int, is_settled: bool, tiny: Callable[..., Model]
