@@ -105,34 +105,29 @@ class PMTrans(Method):
             self._find_agreement(target)
             target = self._begin(target, context)
             self._look_at_classes(target, context)
-        seen = self._as_first_labelled(target, context) if first else self._as_labelled(target, context)
-        labels_M = self._label(seen)
+        labels_M = self._label(self._as_labelled(target, context))
         if not first:
             context.metrics["pseudo_labels_changed"] = (labels_M != self.pseudo_labels_M).float().mean()
         self.pseudo_labels_M.copy_(labels_M)
 
     def _as_labelled(self, target: TargetPass, context: Context) -> TargetPass:
-        """What labels are read off: what the untrained backbone sees too, where it is asked for and known."""
+        """What labels are read off: what the untrained backbone sees too, where it is asked for and known.
+
+        A second view of larger images labels alone, where its classifier agrees better with its clusters than the model
+        did as the game began.
+        """
         if not self.options.second_view or context.second_view is None or self._is_settled():
             return target
-        second, logits_MK = context.second_view(), target.logits_MK
-        if second.logits_MK is not None:
-            logits_MK = mean_prediction(logits_MK, second.logits_MK)
-        return TargetPass(both_views(target.features_MF, second.features_MF), logits_MK)
-
-    def _as_first_labelled(self, target: TargetPass, context: Context) -> TargetPass:
-        """A second view with a classifier of its own labels alone at first, where that agrees better with its clusters.
-
-        Trained on these labels, the model catches up, and from then on both have a say.
-        """
-        if self.options.second_view and context.second_view is not None and not self._is_settled():
-            second = context.second_view()
-            if second.logits_MK is not None:
-                alone, seeds_M = self._known(TargetPass(second.features_MF, second.logits_MK))
-                assert self.agreement is not None
-                if cluster_agreement(alone.features_MF, alone.logits_MK, seeds_M) > self.agreement:
-                    return TargetPass(second.features_MF, second.logits_MK)
-        return self._as_labelled(target, context)
+        second = context.second_view()
+        if second.logits_MK is None:
+            return TargetPass(both_views(target.features_MF, second.features_MF), target.logits_MK)
+        alone = TargetPass(second.features_MF, second.logits_MK)
+        known, seeds_M = self._known(alone)
+        assert self.agreement is not None
+        if cluster_agreement(known.features_MF, known.logits_MK, seeds_M) > self.agreement:
+            return alone
+        mean_MK = mean_prediction(target.logits_MK, second.logits_MK)
+        return TargetPass(both_views(target.features_MF, second.features_MF), mean_MK)
 
     def _look_at_classes(self, target: TargetPass, context: Context) -> None:
         if self.target_classes is not None:
