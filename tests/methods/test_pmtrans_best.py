@@ -223,7 +223,7 @@ def test_both_target_losses_follow_their_formulas(tiny: Callable[..., Model], ba
 
 
 @pytest.mark.parametrize("has_classifier", [True, False])
-def test_labels_start_from_the_mean_of_two_classifiers_where_the_second_view_is_not_surer(
+def test_labels_start_from_the_mean_of_two_classifiers_where_the_second_view_has_one(
     has_classifier: bool, tiny: Callable[..., Model]
 ) -> None:
     """The model calls every image of class 2 a 1; the second view's classifier knows better, but errs on one image."""
@@ -231,7 +231,7 @@ def test_labels_start_from_the_mean_of_two_classifiers_where_the_second_view_is_
     truth = torch.arange(3).repeat(3)
     features = 10 * torch.eye(32)[truth] + 0.01 * torch.randn(9, 32)
     nearly = truth.clone()
-    nearly[0] = 1  # 89 % agree with their clusters
+    nearly[0] = 1
     model_says, other_says = (3 * F.one_hot(calls, 3).float() for calls in (truth.clamp_max(1), nearly))
     second = SecondView(features, 2 * other_says if has_classifier else None)
     source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
@@ -239,30 +239,9 @@ def test_labels_start_from_the_mean_of_two_classifiers_where_the_second_view_is_
     method = PMTrans(tiny(), PMTransOptions(align_head="never"), SIZES)
     method.before_step(Moment(0, 40, 40), given)
     assert method.agreement is not None
-    method.agreement.fill_(0.9)  # not settled, and more than 89 %
+    method.agreement.fill_(0.5)  # not settled
     method.before_step(Moment(40, 80, 40), given)
     assert torch.equal(method.pseudo_labels_M, truth) == has_classifier
-
-
-@pytest.mark.parametrize("second_is_surer", [True, False])
-def test_a_second_view_that_agrees_better_with_its_clusters_labels_alone(
-    second_is_surer: bool, tiny: Callable[..., Model]
-) -> None:
-    """Two groupings of the images, and for each a classifier; that of the model misses two images of its clusters."""
-    torch.manual_seed(0)
-    first, other = torch.arange(3).repeat(3), torch.arange(3).repeat_interleave(3)
-    model_says, second_says = first.clone(), other.clone()
-    model_says[[2, 4]] = torch.tensor([0, 0])
-    if not second_is_surer:
-        second_says[[0, 3, 6]] = torch.tensor([1, 2, 0])
-    views = [10 * torch.eye(32)[groups] + 0.01 * torch.randn(9, 32) for groups in (first, other)]
-    model_logits, second_logits = (9 * F.one_hot(calls, 3).float() for calls in (model_says, second_says))
-    second = SecondView(views[1], second_logits)
-    source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
-    given = Context(lambda: TargetPass(views[0], model_logits), lambda: source, lambda: source, lambda: second)
-    method = PMTrans(tiny(), PMTransOptions(align_head="never"), SIZES)
-    method.before_step(Moment(0, 40, 40), given)
-    assert torch.equal(method.pseudo_labels_M, other) == second_is_surer
 
 
 @pytest.mark.parametrize(("wrong", "is_settled"), [(0, True), (1, False)])

@@ -111,23 +111,13 @@ class PMTrans(Method):
         self.pseudo_labels_M.copy_(labels_M)
 
     def _as_labelled(self, target: TargetPass, context: Context) -> TargetPass:
-        """What labels are read off: what the untrained backbone sees too, where it is asked for and known.
-
-        A second view of larger images labels alone, where its classifier agrees better with its clusters than the model
-        did as the game began.
-        """
+        """What labels are read off: what the untrained backbone sees too, where it is asked for and known."""
         if not self.options.second_view or context.second_view is None or self._is_settled():
             return target
-        second = context.second_view()
-        if second.logits_MK is None:
-            return TargetPass(both_views(target.features_MF, second.features_MF), target.logits_MK)
-        alone = TargetPass(second.features_MF, second.logits_MK)
-        known, seeds_M = self._known(alone)
-        assert self.agreement is not None
-        if cluster_agreement(known.features_MF, known.logits_MK, seeds_M) > self.agreement:
-            return alone
-        mean_MK = mean_prediction(target.logits_MK, second.logits_MK)
-        return TargetPass(both_views(target.features_MF, second.features_MF), mean_MK)
+        second, logits_MK = context.second_view(), target.logits_MK
+        if second.logits_MK is not None:
+            logits_MK = mean_prediction(logits_MK, second.logits_MK)
+        return TargetPass(both_views(target.features_MF, second.features_MF), logits_MK)
 
     def _look_at_classes(self, target: TargetPass, context: Context) -> None:
         if self.target_classes is not None:
