@@ -4,10 +4,10 @@
     python benchmarks/trust.py --data office31 --weights FILE --runs runs/a2w-0 runs/demo --json
     python benchmarks/trust.py --data office31 --weights FILE --runs runs/* --write
 
-The adaptations are made here, on features that are extracted once and kept in --cache: Office-31's six tasks and the
-demo's digits; all target images, label-shifted and subsampled ones; eleven settings, good and harmful. --runs adds
-finished full trainings whose target has labels. Estimates and verdicts of a task are made with constants that were
-fitted without it. --write fits them on all tasks and writes them into the package.
+The adaptations are made here, on features that are extracted once and kept in --cache: Office-31's six tasks at two
+image sizes and the demo's digits; all target images, label-shifted and subsampled ones; eleven settings, good and
+harmful. --runs adds finished full trainings whose target has labels. Estimates and verdicts of a task are made with
+constants that were fitted without it, at any size. --write fits them on all tasks and writes them into the package.
 
 The figures are of targets of at least LEAST_IMAGES images, below which no run gives a verdict; those of smaller ones
 (fewer_images) and of all stand beside them.
@@ -31,7 +31,7 @@ import numpy as np
 import torch
 import yaml
 from torch import Tensor
-from trust_adaptations import DRAWS, SETTINGS, Adaptation, adapt, read_tasks
+from trust_adaptations import DRAWS, IMAGE_SIZES, SETTINGS, Adaptation, adapt, read_tasks
 from trust_fit import SOURCE_MODELS, Case, fit_constants, signals_of
 
 import pmtrans.selection.assessment
@@ -116,20 +116,19 @@ def main() -> None:
 def make_cases(arguments: argparse.Namespace) -> tuple[list[Case], list[Survey]]:
     """Every task with every version of its target."""
     cases, surveys, settings = [], [], list(SETTINGS)
-    for number, (task, (source, target)) in enumerate(
-        read_tasks(arguments.data, arguments.weights, arguments.cache).items()
-    ):
+    for number, known in enumerate(read_tasks(arguments.data, arguments.weights, arguments.cache)):
         for place, draw in enumerate(DRAWS):
             rotated = [settings[(4 * place + 3 * number + 3 * k) % len(settings)] for k in range(BESIDE_ALL)]
             names = settings if draw == "all" else rotated
             signals: SourceSignals | None = None
-            for one in adapt(task, source, target, draw, names, arguments.seed + place):
+            for one in adapt(known.name, known.source, known.target, draw, names, arguments.seed + place):
                 signals = signals or read_source_models(one.probe, one.source_only)
                 case, chosen = to_case(one, signals)
                 cases.append(case)
-                if task in LABELLED_TASKS and draw == "all" and one.method == "pseudo labels":
-                    surveys.append(survey(task, chosen, one.labels_M))
-            print(f"{task}, {draw}: {len(names)} adaptations", file=sys.stderr)
+                is_surveyed = known.name in LABELLED_TASKS and known.pixels == IMAGE_SIZES[0]
+                if is_surveyed and draw == "all" and one.method == "pseudo labels":
+                    surveys.append(survey(known.name, chosen, one.labels_M))
+            print(f"{known.name} at {known.pixels} pixels, {draw}: {len(names)} adaptations", file=sys.stderr)
     return cases, surveys
 
 

@@ -34,7 +34,7 @@ from pmtrans.model import Model
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 from pmtrans.selection.evidence import Evidence
 
-IMAGE_SIZE, DIGITS_SIZE, CROP = 128, 24, 0.875
+IMAGE_SIZES, DIGITS_SIZE, CROP = (128, 224), 24, 0.875
 HOLDOUT = 0.1
 BATCH, HIDDEN = 64, 64
 SOURCE_STEPS, STEPS, EVALUATIONS = 100, 48, 4
@@ -98,20 +98,32 @@ def _pooled(tokens_BND: Tensor) -> Tensor:
     return torch.cat([tokens_BND[:, 0], tokens_BND[:, 1:].mean(1)], dim=1)
 
 
-def read_tasks(office: Path | None, weights: Path | None, cache: Path) -> dict[str, tuple[Features, Features]]:
-    """Task -> (source, target): Office-31's six where it is given, and the demo's digits."""
-    tasks: dict[str, tuple[Features, Features]] = {}
-    if office is not None and weights is not None:
+@dataclass(frozen=True)
+class KnownTask:
+    """Two domains at one image size; all sizes of a task have its name, so that they are left out together."""
+
+    name: str
+    pixels: int
+    source: Features
+    target: Features
+
+
+def read_tasks(office: Path | None, weights: Path | None, cache: Path) -> list[KnownTask]:
+    """Office-31's six at two image sizes, where it is given, and the demo's digits."""
+    tasks = []
+    for pixels in IMAGE_SIZES if office is not None and weights is not None else ():
+        assert office is not None
+        assert weights is not None
         domains = {
-            letter: extract(office / folder, "deit_tiny_patch16_224", weights, IMAGE_SIZE, cache)
+            letter: extract(office / folder, "deit_tiny_patch16_224", weights, pixels, cache)
             for letter, folder in OFFICE_31.items()
         }
-        tasks |= {f"{s}2{t}": (domains[s], domains[t]) for s in domains for t in domains if s != t}
+        tasks += [KnownTask(f"{s}2{t}", pixels, domains[s], domains[t]) for s in domains for t in domains if s != t]
     printed, handwritten = (
         extract(folder, "pmtrans_digits_vit", weights_path(), DIGITS_SIZE, cache)
         for folder in write_digits(cache / "digits")
     )
-    return tasks | {"digits": (printed, handwritten)}
+    return [*tasks, KnownTask("digits", DIGITS_SIZE, printed, handwritten)]
 
 
 class Adapter(nn.Module):
