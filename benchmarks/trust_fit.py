@@ -34,6 +34,7 @@ from pmtrans.selection.signals import ModelSignals, PairSignals
 RUN_WEIGHT = 1.5  # of a full training, in adaptations on cached features: with 2, a verdict was swapped
 SOURCE_MODELS: tuple[Name, ...] = ("probe", "source_only")
 HALF = 50  # target images at which an adaptation counts half in a fit
+BELIEVED = 0.7  # of the growth of errors with scarcity: small targets say little of it, and would narrow all others
 
 Stage = tuple[str, str, float, float]
 
@@ -98,7 +99,9 @@ def _fit_accuracy(points: list[tuple[Case, Name]]) -> tuple[Linear, Spread, Left
         [sampling_deviation(t, case.pair.images) for t, (case, _) in zip(truth_N, points, strict=True)]
     )
     scarcity_N = np.array([scarcity(case.pair.classes, case.pair.images) for case, _ in points])
-    spread = fit_spread(residual_N, scarcity_N, sampling_N, _plain_weight([case for case, _ in points]), LEVEL, 0.5)
+    spread = fit_spread(
+        residual_N, scarcity_N, sampling_N, _plain_weight([case for case, _ in points]), LEVEL, BELIEVED
+    )
     return fit_linear(x_NF, y_N, weight_N), spread, left_out
 
 
@@ -133,7 +136,7 @@ def _fit_gain(cases: list[Case], left_out: LeftOut) -> tuple[Linear, Spread, Spr
     on_logits_N = np.array([logit(t) - logit(e) for t, e in zip(truth_N, estimated_N, strict=True)])
     sampling_N = np.array([sampling_deviation(t, int(m)) for t, m in zip(truth_N, images_N, strict=True)])
     scarcity_N = np.array([scarcity(case.pair.classes, case.pair.images) for case in cases])
-    adapted_spread = fit_spread(on_logits_N, scarcity_N, sampling_N, plain_N, LEVEL, 0.5)
+    adapted_spread = fit_spread(on_logits_N, scarcity_N, sampling_N, plain_N, LEVEL, BELIEVED)
     return fit_linear(x_NF, y_N, weight_N, intercept=False), gain_spread, adapted_spread
 
 

@@ -32,7 +32,7 @@ from pmtrans.selection.signals import ModelSignals, PairSignals
 from simulation import EVEN, simulate
 
 CONSTANTS = Constants(
-    accuracy=Linear((1.0, 0.0), 0.0),  # the estimate is the agreement with the clusters
+    accuracy=Linear((1.0, 0.0, 0.0), 0.0),  # the estimate is the agreement with the clusters
     accuracy_spread=Spread(0.1, 0.0, 1.0),
     source_gain=Linear((0.5, 0.25, 0.125), 0.01),
     source_gain_spread=Spread(0.03, 0.1, 1.0),
@@ -46,7 +46,7 @@ PAIR = PairSignals(0.2, 60, 20, disputed=0.36, dead=0.0, source_drop=0.0, images
 
 
 def model(clusters: float) -> ModelSignals:
-    return ModelSignals({"clusters": clusters, "class_means": 0.5, "agreement": 0.5}, 0.0, 400, 10)
+    return ModelSignals({"clusters": clusters, "own_clusters": 0.5, "class_means": 0.5, "agreement": 0.5}, 0.0, 400, 10)
 
 
 def signals(gain: float, on_source: float, probe: float, source_only: float) -> SourceSignals:

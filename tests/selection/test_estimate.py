@@ -49,7 +49,7 @@ def test_the_temperature_never_sharpens() -> None:
 
 
 def model_signals(**changed: float) -> ModelSignals:
-    parts = {"clusters": 0.7, "class_means": 0.8, "agreement": 0.75}
+    parts = {"clusters": 0.7, "own_clusters": 0.75, "class_means": 0.8, "agreement": 0.6}
     return ModelSignals({**parts, **changed}, floor=0.0, images=800, classes=31)
 
 
@@ -64,7 +64,7 @@ def test_the_estimate_of_a_source_model_is_the_regression_and_its_interval_the_s
     constants = shipped_constants()
     estimate = estimate_source_model(model_signals(), constants)
     line, spread = constants.accuracy, constants.accuracy_spread
-    x = [math.log(p / (1 - p)) for p in (0.7, 0.8)]
+    x = [math.log(p / (1 - p)) for p in (0.7, 0.75, 0.8)]
     value = line.intercept + sum(c * v for c, v in zip(line.coefficients, x, strict=True))
     accuracy = 1 / (1 + math.exp(-value))
     sampling = 1 / math.sqrt(800 * accuracy * (1 - accuracy))
@@ -132,10 +132,10 @@ def test_constants_survive_a_file() -> None:
 
 
 def test_certainty_is_never_estimated() -> None:
-    found = estimate_source_model(model_signals(clusters=1.0, class_means=1.0, agreement=1.0), shipped_constants())
+    found = estimate_source_model(model_signals(clusters=1.0, own_clusters=1.0, class_means=1.0), shipped_constants())
     assert found.accuracy == pytest.approx(0.99)
     assert found.high == 1.0
-    found = estimate_source_model(model_signals(clusters=0.0, class_means=0.0, agreement=0.0), shipped_constants())
+    found = estimate_source_model(model_signals(clusters=0.0, own_clusters=0.0, class_means=0.0), shipped_constants())
     assert found.accuracy == pytest.approx(0.01)
     assert found.low == 0.0
 
@@ -176,8 +176,8 @@ def test_signals_read_both_models() -> None:
     other = world.adapted_to(world.truth_M)
     parts = read_model(world.baseline, other=other).parts
     assert set(parts) == {
-        "average_confidence", "atc_confidence", "atc_entropy", "optimal_transport", "clusters", "class_means",
-        "agreement",
+        "average_confidence", "atc_confidence", "atc_entropy", "optimal_transport", "clusters", "own_clusters",
+        "class_means", "agreement",
     }  # fmt: skip
     right = world.accuracy(world.baseline)
     assert parts["agreement"] == pytest.approx(right)  # the other model is always right

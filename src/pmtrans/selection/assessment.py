@@ -1,9 +1,9 @@
 """How accurate each model of a run is, and what adaptation changed, with constants from tasks whose truth is known.
 
 A model that never trained on the target is read by agreement (``agreement.py``): logit(accuracy) is linear in the
-logits of its agreement with the clusters of the untrained features and with its own class means. Confidence, and its
-agreement with the other source model, are shown beside it and are not in it: both move more with the training recipe
-than with the accuracy. An adapted model, which has been bent to its own labels, is the source model
+logits of its agreement with the clusters of the untrained features, with those of its own, and with its class means.
+Confidence, and its agreement with the other source model, are shown beside it and are not in it: both move more with
+the training recipe than with the accuracy. An adapted model, which has been bent to its own labels, is the source model
 plus the change that arbitration finds, shrunk where there are few images.
 
 The constants (``left_out_tasks.json``) come from adaptations whose target labels were read for this alone, by
@@ -23,7 +23,7 @@ from pmtrans.selection.left_out import Linear, Spread, inverse_logit, logit, nor
 from pmtrans.selection.signals import ModelSignals, PairSignals
 
 LEVEL = 0.9  # of the intervals
-READ = ("clusters", "class_means")  # of the parts of a model's signals
+READ = ("clusters", "own_clusters", "class_means")  # of the parts of a model's signals
 HALF = 50  # target images at which arbitration counts half
 COLLAPSED = 0.2  # of the target images, in classes that died out
 

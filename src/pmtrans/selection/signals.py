@@ -63,6 +63,7 @@ def read_model(evidence: Evidence, neutral: Evidence | None = None, other: Evide
         "atc_entropy": thresholded_confidence(negative_entropy(source_NK), accuracy, negative_entropy(target_MK)),
         "optimal_transport": transported_confidence(target_MK, evidence.source_labels_N),
         "clusters": float(cluster_agreement(neutral.target_features_MD, evidence.target_logits_MK)),
+        "own_clusters": float(cluster_agreement(evidence.target_features_MD, evidence.target_logits_MK)),
         "class_means": class_mean_agreement(evidence.target_features_MD, predicted_M, evidence.classes),
     }
     if other is not None:
