@@ -41,9 +41,8 @@ from pmtrans.selection.verdict import Answer, Verdict
 
 
 def signals(clusters: float, floor: float = 0.0) -> ModelSignals:
-    return ModelSignals(
-        {"clusters": clusters, "own_clusters": clusters, "class_means": clusters, "agreement": clusters}, floor, 400, 10
-    )
+    parts = dict.fromkeys(("clusters", "own_clusters", "class_means", "agreement"), clusters)
+    return ModelSignals(parts, floor, 400, 10)
 
 
 PAIR = PairSignals(0.1, 60, 20, disputed=0.2, dead=0.0, source_drop=0.0, images=400, classes=10)
@@ -199,9 +198,7 @@ def test_each_estimator_is_measured_as_it_is_and_with_a_line_from_the_other_task
     cases = []
     for one in many_cases():
         halved = [
-            replace(
-                model, parts={**model.parts, "own_clusters": model.parts, "class_means": model.parts["class_means"] / 2}
-            )
+            replace(model, parts={**model.parts, "class_means": model.parts["class_means"] / 2})
             for model in (one.source.probe, one.source.source_only)
             if model is not None
         ]
