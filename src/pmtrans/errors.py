@@ -56,6 +56,9 @@ class LostProcess(TrainingError, ReportedByMainProcess):
     """Another process of the run is not there any more."""
 
 
+TOO_MANY_OPEN_FILES = "Too many open files: raise the limit of this shell (ulimit -n), or lower data.workers."
+
+
 def is_out_of_descriptors(error: BaseException) -> bool:
     """torch and its loaders report this as a ``RuntimeError``."""
     return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "too many open files" in str(error).lower()

@@ -64,7 +64,22 @@ def _root(
 
 def main() -> None:
     """Entry point: a user error is one line and exit code 2, a failed training one line and exit code 1."""
-    from pmtrans.errors import ReportedByMainProcess, TrainingError, UserError, is_out_of_descriptors, one_line
+    try:
+        _main()
+    except KeyboardInterrupt:  # before a command listens to signals
+        _say("Interrupted.")
+        sys.exit(130)
+
+
+def _main() -> None:
+    from pmtrans.errors import (
+        TOO_MANY_OPEN_FILES,
+        ReportedByMainProcess,
+        TrainingError,
+        UserError,
+        is_out_of_descriptors,
+        one_line,
+    )
     from pmtrans.processes.environment import is_main
 
     try:
@@ -78,7 +93,7 @@ def main() -> None:
     except RuntimeError as error:
         if not is_out_of_descriptors(error):
             raise
-        _say("error: Too many open files: raise the limit of this shell (ulimit -n), or lower data.workers.")
+        _say(f"error: {TOO_MANY_OPEN_FILES}")
         sys.exit(1)
 
 

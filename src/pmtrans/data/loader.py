@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -23,11 +24,28 @@ from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.gate import UnavailableImage
 from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
-from pmtrans.errors import DataError, ReportedByMainProcess, TrainingError
+from pmtrans.errors import TOO_MANY_OPEN_FILES, DataError, ReportedByMainProcess, TrainingError
 from pmtrans.signals import held_back
 
 _LOOK_EVERY = 5  # seconds between two looks whether the loader processes live
+_OPEN_FILES = Path("/proc/self/fd")
+DESCRIPTORS, DESCRIPTORS_EACH = 8, 8  # that loader processes need: pipes of all, pipes and tensors of each
 ANSWER_WITHIN = 600  # seconds for a batch; a loader process that was forked at a bad moment would never answer
+
+
+def _require_descriptors(workers: int) -> None:
+    """Before any process is started: one that runs out of descriptors can only die of it, in many lines."""
+    if not workers or not _OPEN_FILES.is_dir():
+        return
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        left = limit - len(os.listdir(_OPEN_FILES))
+    except OSError:
+        left = 0
+    if limit != resource.RLIM_INFINITY and left < DESCRIPTORS + DESCRIPTORS_EACH * workers:
+        raise TrainingError(TOO_MANY_OPEN_FILES)
 
 
 @dataclass(frozen=True)
@@ -162,6 +180,7 @@ def pair_batches(
 
 def _in_time(loader: DataLoader[Any]) -> Iterator[Any]:
     """The batches; torch's "timed out" is raised once one has taken ``ANSWER_WITHIN``, and not at every look."""
+    _require_descriptors(loader.num_workers)
     with held_back(signal.SIGTERM) if _TELLS_THE_SENDER else nullcontext():  # until the workers can tell who sends it
         batches = iter(loader)
     asked = time.monotonic()
