@@ -8,7 +8,6 @@ all descriptors nor the health check.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 import time
@@ -22,11 +21,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pmtrans.serving.limits import ConnectionLimits
 
 RESERVED = "reserved"  # in a request's state: its connection came in over the limit
-_REFUSED = {"detail": "too many connections: try again"}
-_REFUSAL = (  # as bytes: thousands of them must cost less than the health check may wait
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    f"Content-Length: {len(json.dumps(_REFUSED))}\r\n\r\n{json.dumps(_REFUSED)}"
-).encode()
 WAITING = 4096  # connections that the kernel keeps until they are taken; one that it drops comes back after a second
 _DESCRIPTORS = 128  # for files, the model, uploads on disk
 
@@ -78,7 +72,7 @@ class LimitedProtocol(H11Protocol):
         self._ordinary = self.all.admit(self, self._address)
         if not self._ordinary:
             self.app_state = {**self.app_state, RESERVED: True}
-        self._received, self._is_refused = 0, False
+        self._received = 0
         self._since: float | None = time.monotonic()  # when the present request began; None: between two requests
         self._watch = self.loop.call_later(1.0, self._look)
 
@@ -88,22 +82,10 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:
-            return
-        if not self._ordinary and not self._received and not b"GET /health".startswith(data[:11]):
-            self._refuse()
-            return
         if self._since is None:
             self._received, self._since = 0, time.monotonic()
         self._received += len(data)
         super().data_received(data)
-
-    def _refuse(self) -> None:
-        """Answered before it is parsed. What still comes is read and dropped, until the client or its time ends."""
-        self._is_refused = True
-        self.transport.write(_REFUSAL)
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
 
     def on_response_complete(self) -> None:
         self._since = None
@@ -135,7 +117,7 @@ class HealthReserve:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope.get("state", {}).get(RESERVED) and scope["path"] != "/health":
-            refusal = JSONResponse(_REFUSED, 503, {"Connection": "close"})
+            refusal = JSONResponse({"detail": "too many connections: try again"}, 503, {"Connection": "close"})
             await refusal(scope, receive, send)
             return
         await self.app(scope, receive, send)
