@@ -163,20 +163,23 @@ def test_the_means_of_the_page_of_the_method_are_those_of_the_results_page() -> 
 
 
 def test_a_model_has_the_same_accuracy_in_every_table() -> None:
-    """The table of full trainings and the tables of the presets, of which it lists the runs."""
-    best, trainings = RESULTS.split("### The preset best")[1], RESULTS.split("### The full trainings")[1]
-    for task in ("A2W", "W2A", "D2A", "A2D", "D2W", "W2D"):
-        presets = row(f"| {task} |", best)
-        for seed, accuracy in enumerate(presets[5].split(", ")):
-            line = row(f"| {task}, `paper`, seed {seed} |", trainings)
-            assert accuracy == line[2] or line[1] != "adapted", line
+    """The table of full trainings and the tables of the default, of which it lists the runs."""
+    trainings = RESULTS.split("### The full trainings")[1]
+    half_way = RESULTS.split("### Half-way between probe and source stage")[1].split("All six tasks")[1]
+    larger = RESULTS.split("### A second view of larger images")[1].split("Accuracy on the target")[1]
+    seeds = {"A2W": 2, "W2A": 2, "D2A": 2, "A2D": 2, "D2W": 1, "W2D": 1}
+    for task, count in seeds.items():
+        accuracies = row(f"| {task} |", half_way)[5].split(", ")
+        assert len(accuracies) == count
+        for seed, accuracy in enumerate(accuracies):
+            assert row(f"| {task}, `best`, second view of 128 pixels, seed {seed} |", trainings)[2] == accuracy
+        assert row(f"| {task} |", larger)[5] == accuracies[0]
         if f"| {task}, `best`, seed 0 |" in trainings:
-            assert row(f"| {task}, `best`, seed 0 |", trainings)[2] == presets[6]
-    before = re.search(r"`second_view`: A2W ([\d.]+), ([\d.]+); W2A ([\d.]+), ([\d.]+) .*?; D2A ([\d.]+) ", RESULTS)
-    assert before is not None
-    runs = [("A2W", 0), ("A2W", 1), ("W2A", 0), ("W2A", 1), ("D2A", 0)]
-    listed = [row(f"| {task}, `best` without `second_view`, seed {seed} |", trainings)[2] for task, seed in runs]
-    assert list(before.groups()) == listed
+            assert row(f"| {task}, `best`, seed 0 |", trainings)[2] == row(f"| {task} |", larger)[6]
+    seed_1 = re.search(r"with seed 1, A2W has ([\d.]+) instead of ([\d.]+)", RESULTS)
+    assert seed_1 is not None
+    assert seed_1[1] == row("| A2W, `best`, seed 1 |", trainings)[2]
+    assert seed_1[2] == row("| A2W |", half_way)[5].split(", ")[1]
 
 
 def test_the_untrained_clusters_are_the_same_in_both_tables() -> None:
