@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from pmtrans.backbones.create import create_backbone
 from pmtrans.backbones.digits_vit import weights_path
 from pmtrans.data.demo.digits import write_digits
-from pmtrans.data.domain import Domain, LabelledDomain, split_holdout
+from pmtrans.data.domain import Domain, LabelledDomain, holdout_places, split_at
 from pmtrans.data.reading.read import read_source
 from pmtrans.data.transforms import preprocessing_for
 from pmtrans.evaluation.linear_probe import fit_probe
@@ -276,7 +276,8 @@ def adapt(
     classes, width = len(source.classes), source.features_MD.shape[1]
     images = Domain(Path(task), tuple(map(str, range(len(source.labels_M)))))
     numbered = LabelledDomain(images, tuple(source.labels_M.tolist()), source.classes)
-    train, held = (torch.tensor([int(path) for path in part.paths]) for part in split_holdout(numbered, HOLDOUT, seed))
+    parts = split_at(numbered, holdout_places(numbered, HOLDOUT, seed))
+    train, held = (torch.tensor([int(path) for path in part.paths]) for part in parts)
     places = draw_target(draw, target.labels_M, classes, seed)
     scale = source.features_MD.std(), source.tokens_ME.std(0)  # so that one learning rate serves every backbone
     source_MC, target_MC = (

@@ -9,7 +9,7 @@ from PIL import Image
 
 from pmtrans.data.checking.look_alikes import look_alikes, look_of
 from pmtrans.data.checking.readable import fast_check
-from pmtrans.data.domain import Domain, LabelledDomain, split_holdout
+from pmtrans.data.domain import Domain, LabelledDomain, holdout_places
 from pmtrans.data.domains import read_data
 from pmtrans.data.reading.read import Target
 from pmtrans.progress import Reporter
@@ -34,7 +34,7 @@ def domain(labels: tuple[int, ...]) -> LabelledDomain:
 
 
 def held_places(labels: tuple[int, ...], share: float, seed: int, alike: list[list[int]]) -> set[int]:
-    return {int(path) for path in split_holdout(domain(labels), share, seed, alike)[1].paths}
+    return set(holdout_places(domain(labels), share, seed, alike))
 
 
 def test_a_group_is_held_out_whole_or_not_at_all() -> None:

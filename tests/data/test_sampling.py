@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pmtrans.data.domain import Domain, LabelledDomain, sample_domain, split_holdout
+from pmtrans.data.domain import Domain, LabelledDomain, holdout_places, sample_domain, split_at
 from pmtrans.data.loader import pair_batches
 from pmtrans.data.reading.order import label_free_order
 from pmtrans.data.reading.read import read_source, read_target
@@ -121,13 +121,14 @@ def test_an_image_looks_the_same_whatever_the_workers_and_wherever_one_starts(
 def test_holdout_is_stratified_disjoint_and_a_function_of_the_seed() -> None:
     labels = tuple([0] * 20 + [1] * 10 + [2] * 4 + [3])
     source = LabelledDomain(Domain(Path("x"), tuple(str(n) for n in range(35))), labels, ("a", "b", "c", "d"))
-    training, held = split_holdout(source, 0.1, seed=0)
+    training, held = split_at(source, holdout_places(source, 0.1, seed=0))
     assert set(training.paths) | set(held.paths) == set(source.paths)
     assert not set(training.paths) & set(held.paths)
     assert Counter(held.labels) == {0: 2, 1: 1, 2: 1}  # a class with one image stays in training
-    assert split_holdout(source, 0.1, seed=0)[1].paths == held.paths
-    assert split_holdout(source, 0.1, seed=1)[1].paths != held.paths
-    assert len(split_holdout(source, 0.0, seed=0)[1]) == 0
+    places = holdout_places(source, 0.1, seed=0)
+    assert [source.paths[place] for place in places] == list(held.paths)
+    assert holdout_places(source, 0.1, seed=1) != places
+    assert holdout_places(source, 0.0, seed=0) == []
     assert len(sample_domain(source, 7, 0)) == 7
 
 

@@ -7,10 +7,13 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from tiny_run import write_images
 
+from pmtrans.data.domains import read_data
 from pmtrans.errors import RunError
 from pmtrans.files import write_json
 from pmtrans.progress import Reporter
@@ -199,6 +202,36 @@ def test_images_that_went_away_are_left_out_with_a_word(copied: Path) -> None:
     assert "The images of this run cannot be read, so none are shown" in seen.shown()
     assert {"attention", "certainty", "mixed"}.isdisjoint(seen.sections())
     assert "features" in seen.sections()
+
+
+def write_frames(folder: Path) -> None:
+    """Of each class five scenes of four frames that look alike."""
+    for label, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir(parents=True)
+        for number in range(20):
+            scene = np.random.default_rng([label, number // 4]).integers(0, 200, (6, 6, 3), dtype=np.uint8)
+            picture = Image.fromarray(scene + np.uint8(number % 4)).resize((64, 64), Image.Resampling.BICUBIC)
+            picture.save(folder / name / f"{number:02d}.png")
+
+
+def test_images_are_shown_where_look_alikes_were_held_out_together(tiny_settings: list[str], tmp_path: Path) -> None:
+    write_frames(tmp_path / "source")
+    write_images(tmp_path / "target", images=6)
+    domains = {"data.source": str(tmp_path / "source"), "data.target": str(tmp_path / "target")}
+    config = load_config(None, [*tiny_settings, "data.holdout=0.2"], domains)
+    drawn = read_data(config, Reporter(quiet=True), decode=False)
+    train(config, tmp_path / "run", Reporter(quiet=True))
+
+    material = read_material(tmp_path / "run")
+    assert material.data is not None, material.warnings
+    assert material.data.held_places != drawn.held_places  # not what single images would have given
+    assert len(material.data.holdout) == 8
+    (tmp_path / "run" / "holdout.json").unlink()  # a run of an earlier version
+    again = read_material(tmp_path / "run").data
+    assert again is not None
+    assert again.holdout.paths == material.data.holdout.paths
+    (tmp_path / "run" / "holdout.json").write_text("[999]")
+    assert read_material(tmp_path / "run").data is None
 
 
 def test_a_page_with_images_is_not_replaced_by_one_without(page: tuple[Path, str], tmp_path: Path) -> None:

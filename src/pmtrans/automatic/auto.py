@@ -346,7 +346,7 @@ def _ship(run: Path, out: Path, probe: Summary | None = None) -> None:
     source, target = RunFolder(run), RunFolder(out)
     parts = {entry.name: entry for entry in run.iterdir() if entry.name not in _NOT_SHIPPED}
     if probe is not None:
-        kept = (source.config, source.data, source.classes, source.environment, source.probe.path)
+        kept = (source.config, source.data, source.holdout, source.classes, source.environment, source.probe.path)
         parts = {path.name: path for path in kept if path.exists()}
         parts |= {source.model.name: source.probe.model}
         if source.probe.evidence.is_file():

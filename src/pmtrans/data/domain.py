@@ -53,10 +53,17 @@ class LabelledDomain:
         return len(self.images)
 
 
-def split_holdout(
+def split_at(source: LabelledDomain, held_places: Sequence[int]) -> tuple[LabelledDomain, LabelledDomain]:
+    """(the rest, the images at these places)."""
+    held = set(held_places)
+    rest = [place for place in range(len(source)) if place not in held]
+    return subset(source, rest), subset(source, list(held_places))
+
+
+def holdout_places(
     source: LabelledDomain, share: float, seed: int, alike: Sequence[Sequence[int]] = ()
-) -> tuple[LabelledDomain, LabelledDomain]:
-    """(training part, held-out part), stratified by class; a class with a single image stays in training.
+) -> list[int]:
+    """Places of the held-out part, stratified by class; a class with a single image stays in training.
 
     Of several sources each gives its own held-out part, as if it were alone. ``alike``: groups of places whose images
     look alike; those of one class are held out together or not at all, unless no group of the class is small enough.
@@ -74,7 +81,8 @@ def split_holdout(
             count = 1
         drawn = random.permutation(members).tolist()
         held[_whole_groups(drawn, count, group_of) or drawn[:count]] = True
-    return subset(source, np.flatnonzero(~held).tolist()), subset(source, np.flatnonzero(held).tolist())
+    places: list[int] = np.flatnonzero(held).tolist()
+    return places
 
 
 def _whole_groups(drawn: Sequence[int], count: int, group_of: Mapping[int, int]) -> list[int]:

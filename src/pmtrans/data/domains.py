@@ -10,7 +10,7 @@ from pmtrans.config import Config
 from pmtrans.data.cache import ImageCache
 from pmtrans.data.checking.look_alikes import Look, look_alikes
 from pmtrans.data.checking.readable import fast_check, keep_readable, keep_readable_labelled
-from pmtrans.data.domain import LabelledDomain, split_holdout
+from pmtrans.data.domain import LabelledDomain, holdout_places, split_at
 from pmtrans.data.given import GivenModel, read_given_labels
 from pmtrans.data.reading.read import Target, read_target
 from pmtrans.data.reading.several import read_sources, source_warnings
@@ -32,6 +32,7 @@ class Data:
     cache: ImageCache | None = None
     target_labels: TargetLabels | None = None
     given: GivenModel | None = None  # where a shipped model is moved: what it keeps
+    held_places: tuple[int, ...] = ()  # of the held-out images in the whole source
 
     @property
     def labels_given(self) -> tuple[LabelledDomain, ...]:
@@ -39,10 +40,13 @@ class Data:
         return () if self.target_labels is None else (self.target_labels.trained, self.target_labels.kept)
 
 
-def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
+def read_data(
+    config: Config, reporter: Reporter, decode: bool = True, held_places: Sequence[int] | None = None
+) -> Data:
     """Read and check both domains, so that every problem with the data is reported before the first step.
 
-    ``decode=False`` skips the check of unreadable files, which training has done already.
+    ``decode=False`` skips the check of unreadable files, which training has done already. ``held_places``: the hold-out
+    of a run as it was drawn; to draw it again, every source image would have to be looked at.
     """
     settings = config.data
     if settings.given is not None:
@@ -70,8 +74,12 @@ def read_data(config: Config, reporter: Reporter, decode: bool = True) -> Data:
         labels = None if labels is None else labels.within(target.domain)
     if len(target.domain) < 2:
         raise DataError(f"{one_line(settings.target)}: {len(target.domain)} image, but adaptation needs at least 2.")
-    training, holdout = split_holdout(source, settings.holdout, config.seed, alike)
-    return Data(training, holdout, target, target_labels=labels)
+    if held_places is None:
+        held_places = holdout_places(source, settings.holdout, config.seed, alike)
+    elif any(not 0 <= place < len(source) for place in held_places):
+        raise DataError(f"The source has {len(source)} images, fewer than when the run held some of them out.")
+    training, holdout = split_at(source, held_places)
+    return Data(training, holdout, target, target_labels=labels, held_places=tuple(held_places))
 
 
 def read_unlabelled(config: Config, classes: Sequence[str], reporter: Reporter, decode: bool = True) -> Target:

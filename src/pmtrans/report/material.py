@@ -163,8 +163,10 @@ def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
     try:
         if config.data.given is not None:  # in the run folder, wherever that is now
             config = config.model_copy(update={"data": config.data.model_copy(update={"given": str(run.given)})})
-        decode = config.data.on_bad_image == "skip"  # otherwise training has already checked that all can be read
-        data = read_data(config, _WarningCollector(warnings), decode=decode)
+        held_places = read_json(run.holdout, list[int]) if run.holdout.is_file() else None
+        # otherwise training has checked that all can be read
+        decode = config.data.on_bad_image == "skip" or (held_places is None and config.data.given is None)
+        data = read_data(config, _WarningCollector(warnings), decode, held_places)
     except UserError as error:
         warnings.append(f"The images of this run cannot be read, so none are shown: {one_line(error)}")
         return None

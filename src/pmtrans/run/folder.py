@@ -28,6 +28,11 @@ class RunFolder:
         return self.path / "data.json"
 
     @property
+    def holdout(self) -> Path:
+        """Places of the held-out images in the source."""
+        return self.path / "holdout.json"
+
+    @property
     def classes(self) -> Path:
         return self.path / "classes.json"
 

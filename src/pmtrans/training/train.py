@@ -128,6 +128,8 @@ def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from
     state = open_run(folder, config, found, resume)
     if state is not Opened.FINISHED:
         write_json(folder.classes, list(data.source.classes))
+        if config.data.given is None:
+            write_json(folder.holdout, list(data.held_places))
         record_labels(folder, data)
     if state is Opened.NEW:
         write_json(folder.environment, environment())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pmtrans.config.sources import one_or_several, source_names
-from pmtrans.data.domain import split_holdout, subset
+from pmtrans.data.domain import holdout_places, split_at, subset
 from pmtrans.data.reading.several import read_sources, source_warnings
 from pmtrans.errors import DataError
 from tiny_run import write_images
@@ -48,7 +48,8 @@ def test_one_source_is_what_it_was(tmp_path: Path) -> None:
 def test_every_source_holds_out_its_own_share_of_every_class(tmp_path: Path) -> None:
     write_images(tmp_path / "a", ("cat", "dog"), 10)
     write_images(tmp_path / "b", ("cat", "dog"), 5)
-    training, holdout = split_holdout(read_sources([tmp_path / "a", tmp_path / "b"]), 0.2, seed=0)
+    source = read_sources([tmp_path / "a", tmp_path / "b"])
+    training, holdout = split_at(source, holdout_places(source, 0.2, seed=0))
     counts = {(origin, label): 0 for origin in (0, 1) for label in (0, 1)}
     for origin, label in zip(holdout.origins, holdout.labels, strict=True):
         counts[origin, label] += 1
