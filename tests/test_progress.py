@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
+import time
 
 import pytest
+from rich.console import Console
 
 from pmtrans import progress
 from pmtrans.progress import Reporter
@@ -86,3 +89,20 @@ def test_work_in_parts_says_a_line_a_minute_in_a_pipe_and_nothing_if_it_is_short
         clock.now += 590
         finished_one()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("width", [80, 120, 130])
+def test_nothing_of_the_bar_is_cut(width: int) -> None:
+    reporter = Reporter()
+    reporter.console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    reporter.live = True
+    reporter.expect(2)
+    reporter.start("source only, continued", 0, 12_000)
+    reporter.step(11_000, 36.4)
+    reporter._first_step, reporter._began = 0, time.monotonic() - 3600
+    reporter.values(11_000, {"loss": 1.2345, "cross_entropy": 4.5, "beta_b": 1.0, "beta_g": 1.0})
+    reporter.stop()
+    shown = reporter.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "loss 1.234" in shown
+    assert "run 71 min" in shown
+    assert "\u2026" not in shown

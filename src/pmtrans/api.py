@@ -193,9 +193,9 @@ def evaluate(
 
 def report(run: Location, out: Location | None = None, *, quiet: bool = False) -> Path:
     """One page about a run; returns its path."""
-    from pmtrans.report.page import write_report
+    import pmtrans.report
 
-    return write_report(Path(run), None if out is None else Path(out), reporter=Reporter(quiet))
+    return pmtrans.report(run, out, quiet=quiet)
 
 
 def compare(runs: Sequence[Location], out: Location | None = None) -> Path:

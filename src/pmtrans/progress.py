@@ -21,6 +21,7 @@ from rich.progress import (
 from pmtrans.errors import one_line
 
 LINE_EVERY = 60.0  # seconds between two lines in a pipe
+WIDE = 130  # columns of a terminal that has room for everything
 SHOWN = {"loss": "loss", "cross_entropy": "CE", "beta_b": "b", "beta_g": "g"}
 
 
@@ -58,21 +59,16 @@ class Reporter:
         self._is_first = True
         if not self.live:
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-        )
-        self._bar = Progress(
-            *columns,
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[said]}"),
-            console=self.console,
-        )
+        title_and_bar = TextColumn("{task.description}"), BarColumn(None if self._is_wide else 8), MofNCompleteColumn()
+        pace = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn()) if self._is_wide else ()
+        said = TimeRemainingColumn(), TextColumn("{task.fields[said]}")
+        self._bar = Progress(*title_and_bar, *pace, *said, console=self.console, expand=self._is_wide)
         self._task = self._bar.add_task(title, total=steps, completed=step, said="", rate="")
         self._bar.start()
+
+    @property
+    def _is_wide(self) -> bool:
+        return self.console.width >= WIDE
 
     def step(self, step: int, rate: float) -> None:
         if self._is_first and step < self._steps:  # what it waited for, such as passes over a domain, comes once
@@ -82,12 +78,15 @@ class Reporter:
 
     def time_left(self, step: int) -> str:
         """``about 12 min left``: of the whole run, at the pace of this training so far, evaluations included."""
+        left = self._left(step)
+        return left and f"about {left} left" + (" for the run" if self._trainings_after else "")
+
+    def _left(self, step: int) -> str:
         done = step - self._first_step
         if done <= 0:
             return ""
         pace = (time.monotonic() - self._began) / done
-        seconds = pace * (self._steps - step + self._trainings_after * self._steps)
-        return f"about {readable_time(seconds)} left" + (" for the run" if self._trainings_after else "")
+        return readable_time(pace * (self._steps - step + self._trainings_after * self._steps))
 
     def has_had_enough(self) -> bool:
         """Whether training should end at this step, as if it were the last; asked after every step."""
@@ -99,8 +98,9 @@ class Reporter:
             f"{short} {values[name]:.3f}" for name, short in SHOWN.items() if isinstance(values.get(name), float)
         )
         if self._bar is not None:
-            left = self.time_left(step) if self._trainings_after else ""  # of this training the bar says it
-            self._bar.update(self._task, said=f"{said}  {left}".rstrip())
+            left = self._left(step) if self._trainings_after else ""  # of this training the bar says it
+            said = said if self._is_wide else said.partition("  ")[0]
+            self._bar.update(self._task, said=f"{said}  run {left}" if left else said)
         elif time.monotonic() - self._last_line >= LINE_EVERY or step >= self._steps:
             self._last_line = time.monotonic()
             rate = values.get("images_per_second") or 0

@@ -17,7 +17,7 @@ from pmtrans.automatic.budget import Clock, TimedReporter
 from pmtrans.automatic.leaderboard import Row, best, leaderboard_csv, ranked
 from pmtrans.automatic.plan import Cost, Length
 from pmtrans.bench.entry import Entry, SharedSettings
-from pmtrans.errors import RunError
+from pmtrans.errors import ModelError, RunError
 from pmtrans.labelling.choice import pick_images
 from pmtrans.report.material import read_material
 from pmtrans.report.page import render_report
@@ -213,3 +213,22 @@ def test_a_training_that_the_time_ends_concludes_with_what_it_has(
     monkeypatch.setattr(module, "ENTRIES", FEW[:2])
     run(7200)  # more time goes to those that had none
     assert {row["method"] for row in rows(out)} == {"linear_probe", "source_only", "pmtrans", "mcc"}
+
+
+def test_a_start_that_failed_before_any_training_takes_the_corrected_command(
+    run: Callable[..., Outcome], tmp_path: Path, three_entries: None
+) -> None:
+    with pytest.raises(ModelError, match="vit_tny"):
+        run(3600, "out", "backbone.name=vit_tny_patch16_224")
+    assert (tmp_path / "out" / "auto.json").is_file()
+    run(0.001)
+    with pytest.raises(RunError, match=r"begun with other settings \(data\.image_size: 32 -> 48\)"):
+        run(3600, "out", "data.image_size=48")
+
+
+def test_entries_that_differ_by_a_switch_have_rows_of_their_own(
+    run: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ENTRIES", (Entry("pmtrans", "best"), Entry("pmtrans", "best", ("mcc=1",))))
+    run(3600)
+    assert {row["preset"] for row in rows(tmp_path / "out") if row["method"] == "pmtrans"} == {"best", "best:mcc=1"}

@@ -42,15 +42,24 @@ def test_no_verb_imports_anything_heavy_to_refuse_a_wrong_path_or_name(tmp_path:
         f"train --source {tmp_path} --out run",
         f"auto {data} --out run method.name=mcc",
         f"auto --source nowhere --target {tmp_path} --out run",
+        f"auto {data} --out run --time soon",
+        f"auto {data} --out {tmp_path}",
+        f"train {data} --out run --device gpu",
         "check --source nowhere --target nowhere",
         "demo --method pmtras",
         "predict nowhere photos",
+        f"predict {tmp_path / 'model'} nowhere",
+        "watch nowhere --images photos",
+        "bench office-31 --data nowhere --out run",
+        "study nowhere.yaml --out run",
         "evaluate nowhere --data nowhere",
         "report nowhere",
         "label-these --run nowhere --out there",
         "export nowhere --out model.onnx",
         "serve nowhere",
     ]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
     (tmp_path / "commands").write_text("\n".join(commands))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", COUNT, str(tmp_path / "commands")]

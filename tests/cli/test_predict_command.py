@@ -97,7 +97,7 @@ def test_killed_half_way_and_started_again_gives_the_file_of_one_go(
         (["predict", "{model}", "{here}/nothing"], "no such folder or file"),
         (["predict", "{model}", "{images}", "--out", "rows.xlsx"], "the format is one of .csv"),
         (["predict", "{model}", "{images}", "--out", "{here}/model/config.json/rows.csv"], "cannot be written"),
-        (["predict", "{model}", "{images}", "--device", "warp"], "cannot be used here"),
+        (["predict", "{model}", "{images}", "--device", "warp"], "take cpu, cuda, mps, xpu"),
         (["export", "{model}", "--format", "torch"], "--out FILE"),
         (["export", "{model}", "--format", "hub"], "--repo ORG/NAME"),
         (["export", "{model}", "--format", "torch", "--int8", "--out", "{here}/x.pt2"], "--format onnx with --int8"),

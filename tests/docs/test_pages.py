@@ -35,11 +35,6 @@ PAGES = [
     "docs/bench.md",
     "docs/extending.md",
 ]
-QUICK = """
-backbone: {name: vit_tiny_patch16_224, weights: none, options: {depth: 2, embed_dim: 32, num_heads: 2}}
-data: {image_size: 32, workers: 0, holdout: 0.3}
-train: {batch_size: 4, max_steps: 4, evaluate_every: 2}
-"""
 FENCE = re.compile(r"```(console|python)\n(.*?)```", re.S)
 
 
@@ -58,7 +53,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "lists" / "shop.txt").write_text("".join(lines))
     rows = [f"{path.relative_to(tmp_path)},{path.parent.name}\n" for path in shop]
     (tmp_path / "shop.csv").write_text("path,label\n" + "".join(rows))
-    (tmp_path / "quick.yaml").write_text(QUICK)
+    (tmp_path / "quick.yaml").write_text(shown("docs/guide.md", "quick.yaml"))
     (tmp_path / "study.yaml").write_text(small_study())
     write_office_home(tmp_path / "datasets" / "office-home", per_class=4)
     monkeypatch.chdir(tmp_path)
@@ -91,9 +86,15 @@ def test_every_command_and_snippet_on_the_page_works(
                 assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text()
 
 
+def shown(page: str, file: str) -> str:
+    """A file as the page shows it, with its name in the first line."""
+    (text,) = re.findall(rf"```yaml\n(# {re.escape(file)}.*?)```", (ROOT / page).read_text(), re.S)
+    return str(text)
+
+
 def small_study() -> str:
     """The study that docs/bench.md shows, with the tiny network and one seed."""
-    (text,) = re.findall(r"```yaml\n(# study.yaml\n.*?)```", (ROOT / "docs" / "bench.md").read_text(), re.S)
+    text = shown("docs/bench.md", "study.yaml")
     return yaml.safe_dump({**yaml.safe_load(text), "recipe": "quick.yaml", "seeds": [0]}, sort_keys=False)
 
 

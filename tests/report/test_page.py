@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
-from tiny_run import write_images
 
 from pmtrans.data.domains import read_data
 from pmtrans.errors import RunError
@@ -29,6 +28,7 @@ from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import read_evidence
 from pmtrans.settings import load_config
 from pmtrans.training.train import train
+from tiny_run import write_images
 
 
 class Elements(HTMLParser):

@@ -91,7 +91,7 @@ def test_the_lead_of_the_probe_is_taken_off_and_its_uncertainty_added() -> None:
     estimate, against_probe = judge_adapted(ahead, PAIR, CONSTANTS)
     assert estimate.accuracy == pytest.approx(0.7 + own.gain)  # of the model itself, whatever it is compared with
     assert against_probe.gain == pytest.approx(own.gain - ahead.lead)
-    assert "the linear probe has +22.7 points already" in against_probe.reason
+    assert "the linear probe is 22.7 points ahead" in against_probe.reason
     _, against_source = judge_adapted(behind, PAIR, CONSTANTS)
     assert against_source.gain == pytest.approx(own.gain)
     assert "linear probe" not in against_source.reason

@@ -601,7 +601,7 @@ TOLD = "60 images changed for the better, 20 for the worse"
         (Change(0.0199, 0.02), PAIR, 0.0, "cannot tell", "A change of +2.0 points is expected, give or take 2.0: "
          f"{TOLD}."),
         (Change(0.06, 0.08), PAIR, 0.05, "cannot tell", "A change of +6.0 points is expected, give or take 8.0: "
-         f"{TOLD}, of which the linear probe has +5.0 points already."),
+         f"{TOLD}; the linear probe is 5.0 points ahead of the model before adaptation, which are taken off."),
         (Change(0.1, 0.01), replace(PAIR, images=149), 0.0, "cannot tell", "149 target images are too few, 150 are "
          f"needed; {TOLD}."),
         (Change(0.1, 0.01), replace(PAIR, source_drop=0.06), 0.0, "cannot tell", "A gain is not certain in a model "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.automatic.budget import Clock, TimedReporter
+from pmtrans.automatic.folder import CLOCK, COMPARISON, LEADERBOARD, PLAN, RUNS, open_folder
 from pmtrans.automatic.leaderboard import (
     PROBE,
     Row,
@@ -41,7 +42,6 @@ from pmtrans.texts import read_json
 from pmtrans.training.finished import read_finished
 from pmtrans.training.train import train, train_probe
 
-PLAN, CLOCK, LEADERBOARD, RUNS = "auto.json", "clock.json", "leaderboard.csv", "runs"
 CLOSING = 0.03  # share of the time for the leaderboard, the pages and the copy of the shipped run
 REHEARSAL = 0.01  # share of the time that the timed steps of one method may take
 WORTH_SHORTENING = 0.5  # of the common length: a shorter training would not be compared fairly
@@ -66,7 +66,7 @@ def auto(
     quiet: bool = False,
 ) -> Outcome:
     """Run, or resume, within ``budget`` seconds; ``run_settings`` name the two domains and the seed."""
-    _open(out, overwrite)
+    open_folder(out, overwrite)
     with run_lock(out):
         settle(out)
         clock = Clock(out / CLOCK, budget)
@@ -74,22 +74,6 @@ def auto(
             return _Auto(settings, dict(run_settings), out, clock, TimedReporter(clock, quiet)).run()
         finally:
             clock.save()
-
-
-def _open(out: Path, overwrite: bool) -> None:
-    shown = one_line(out)
-    if out.exists() and not out.is_dir():
-        raise RunError(f"--out {shown!r} is a file, not a folder.")
-    names = {entry.name for entry in out.iterdir()} - {".lock"} if out.is_dir() else set()
-    if names and not names & {PLAN, CLOCK}:
-        raise RunError(f"Output folder {shown!r} is in use and was not made by pmtrans auto: choose another --out.")
-    out.mkdir(parents=True, exist_ok=True)
-    if overwrite:
-        for entry in sorted(out.iterdir(), key=lambda entry: entry.name == PLAN):  # the mark of ours last
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif entry.name != ".lock":
-                entry.unlink()
 
 
 class _Auto:
@@ -102,7 +86,7 @@ class _Auto:
         self.out, self.clock, self.reporter = out, clock, reporter
         self.plan: dict[str, Any] = {"asked": self._asked(), "lengths": {}, "costs": {}, "failed": {}}
         if (out / PLAN).is_file():
-            self.plan = self._read_plan()
+            self.plan = self._read_plan() or self.plan
         self._save()
 
     def run(self) -> Outcome:
@@ -127,7 +111,8 @@ class _Auto:
         ignored = (*MAY_CHANGE, *(f"data.{name}" for name in LOCATIONS))
         return {key: value for key, value in flat.items() if key not in ignored}
 
-    def _read_plan(self) -> dict[str, Any]:
+    def _read_plan(self) -> dict[str, Any] | None:
+        """None: one of other settings, which failed before anything was trained, so that a corrected command begins."""
         shown = one_line(self.out)
         try:
             plan = dict(read_json(self.out / PLAN))
@@ -136,6 +121,8 @@ class _Auto:
             raise RunError(f"{PLAN} in {shown!r} cannot be read: --overwrite the folder.") from None
         now = self.plan["asked"]
         changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+        if changed and not (self.out / RUNS).exists():
+            return None
         if changed:
             pairs = (f"{key}: {one_line(before.get(key), 60)} -> {one_line(now.get(key), 60)}" for key in changed[:3])
             raise RunError(
@@ -289,7 +276,8 @@ class _Auto:
         for entry in entries:
             if self._finished(entry):
                 run = self._run_folder(entry)
-                row = method_row(run, self._configure(entry).method.get("preset", ""))
+                preset = self._configure(entry).method.get("preset", "")
+                row = method_row(run, ":".join(filter(None, (preset, *entry.switches))))
                 of_row[id(row)] = run
                 rows.append(row)
                 runs.append(run)
@@ -336,7 +324,7 @@ class _Auto:
         order = ranked(rows, winner)
         write_text(self.out / LEADERBOARD, leaderboard_csv(order))
         if runs:
-            write_comparison(runs, self.out / "comparison.html", [leaderboard_section(order)])
+            write_comparison(runs, self.out / COMPARISON, [leaderboard_section(order)])
         self.clock.save()
         return Outcome(read_summary(RunFolder(self.out).summary), order, self.clock.spent)
 

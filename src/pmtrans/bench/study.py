@@ -27,7 +27,7 @@ from pydantic import Field
 from pmtrans.bench.benchmark_copy import find_task
 from pmtrans.bench.benchmarks import benchmark_named
 from pmtrans.bench.jobs import Job, Suite, first_with_stage, slug
-from pmtrans.config import Config, packaged_recipes, read_recipe
+from pmtrans.config import Config, find_study, read_recipe
 from pmtrans.config.load import checked, for_method
 from pmtrans.config.sections import SettingsSection
 from pmtrans.data.domains import read_data
@@ -83,7 +83,7 @@ class Study:
 
 def read_study(file: Path, data: Path | None = None, weights: str | None = None) -> Study:
     """Read and check a file, or a packaged study by name; ``data`` and ``weights`` replace those of the file."""
-    path = _find(file)
+    path = find_study(file)
     with _named(file.name):
         given = _replaced(checked(StudyFile, _read(path)), data, weights)
         if not given.variants:
@@ -130,17 +130,6 @@ def _replaced(given: StudyFile, data: Path | None, weights: str | None) -> Study
         path = Path(weights)
         given = given.model_copy(update={"weights": str(path.resolve()) if path.is_file() else weights})
     return given
-
-
-def _find(file: Path) -> Path:
-    if file.is_file():
-        return file.resolve()
-    known = packaged_recipes()
-    name = file.as_posix().removesuffix(".yaml").removeprefix("recipes/")
-    if name not in known:
-        studies = [one for one in known if one.startswith("studies/")]
-        raise ConfigError(f"Study {one_line(file)!r} is neither a file nor a packaged study.{nearest(name, studies)}")
-    return known[name]
 
 
 def _read(path: Path) -> dict[str, Any]:

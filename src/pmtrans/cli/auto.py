@@ -84,9 +84,14 @@ def auto(
 
         pmtrans auto --source photos/shop --target photos/phone --out runs/phone --time 1h
     """
+    from pmtrans.automatic.budget import parse_time
+    from pmtrans.automatic.folder import COMPARISON, LEADERBOARD, refuse_foreign
     from pmtrans.cli.early import require_settings
     from pmtrans.config import settings_from_flags
-    from pmtrans.errors import ConfigError
+    from pmtrans.errors import ConfigError, one_line
+
+    budget = parse_time(time)
+    refuse_foreign(out)
 
     flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights)
     domains = settings_from_flags(source=source or None, target=target, target_labels=target_labels, seed=seed)
@@ -95,13 +100,12 @@ def auto(
         if key in _AS_FLAGS:
             raise ConfigError(f"Give {_AS_FLAGS[key]} instead of {key!r}.")
     from pmtrans.automatic.auto import auto as run_auto
-    from pmtrans.automatic.budget import parse_time
     from pmtrans.automatic.leaderboard import leaderboard_table
     from pmtrans.bench.entry import SharedSettings
     from pmtrans.cli.ending import closing_lines
     from pmtrans.cli.running import interruptible
+    from pmtrans.progress import readable_time
 
-    budget = parse_time(time)
     with interruptible(out):
         outcome = run_auto(
             SharedSettings(recipe, tuple(overrides or ()), flags, {}), domains, out, budget, overwrite, quiet
@@ -113,4 +117,8 @@ def auto(
         console.print(leaderboard_table(outcome.rows))
         for line in closing_lines(outcome.summary, out):
             console.print(line, markup=False, soft_wrap=True)
-        console.print(f"{outcome.seconds / 60:.1f} of {budget / 60:.1f} minutes used.", markup=False)
+        pages = [name for name in (LEADERBOARD, COMPARISON) if (out / name).is_file()]
+        console.print(
+            f"All models side by side: {' and '.join(pages)} in {one_line(out)}", markup=False, soft_wrap=True
+        )
+        console.print(f"{readable_time(outcome.seconds)} of {readable_time(budget)} used.", markup=False)

@@ -111,6 +111,9 @@ def run(
 
         pmtrans bench office-31 --data datasets/office31 --out runs/office-31 --seeds 0,1
     """
+    from pmtrans.cli.early import require_data
+
+    require_data("--data", data)
     from pmtrans.bench.ablations import ablation_named
     from pmtrans.bench.display import Display
     from pmtrans.bench.engines import create_engine

@@ -9,6 +9,7 @@ from typing import Any
 from pmtrans.addresses import expand, is_pattern, is_remote
 from pmtrans.errors import ConfigError, DataError, ModelError, RunError, nearest, one_line
 
+DEVICES = ("cpu", "cuda", "mps", "xpu")
 _NO_METHODS = {"__init__", "method"}  # files of ``methods`` that are none, besides those that belong to another
 
 
@@ -26,6 +27,7 @@ def require_settings(
 
     config = checked(Config, load_tree(recipe, overrides, flags))
     require_method(str(config.method.get("name", "pmtrans")))
+    require_device(config.train.device)
     if not config.data.sources or config.data.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     require_sources(config.data.sources)
@@ -58,6 +60,19 @@ def require_data(flag: str, path: str | Path) -> None:
         expand(path)
     elif not Path(path).exists():
         raise DataError(f"{flag} {one_line(path)}: there is no such folder or file")
+
+
+def require_inputs(names: Sequence[str]) -> None:
+    """What ``predict`` is given: a name without an ending is a folder; a missing image has a row that says so."""
+    for name in names:
+        if name != "-" and not Path(name).suffix:
+            require_data("PATHS", name)
+
+
+def require_device(name: str | None) -> None:
+    kind, _, number = (name or "cpu").partition(":")
+    if kind not in DEVICES or (number and not number.isdecimal()):
+        raise ConfigError(f"--device {one_line(name)!r}: take {', '.join(DEVICES)}, or one of several, such as cuda:1.")
 
 
 def require_method(name: str) -> None:

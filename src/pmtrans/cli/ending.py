@@ -46,7 +46,7 @@ def closing_lines(summary: Summary, out: Path) -> list[str]:
         low, high = (100 * summary.estimate[side] for side in ("low", "high"))
         lines.append(
             f"Its accuracy on the target, estimated without labels: {_percent(summary.estimate['accuracy'])}, "
-            f"with 90 % certainty between {low:.0f} and {high:.0f} %."
+            f"between {low:.0f} and {high:.0f} % (right in nine of ten of the tasks that it was calibrated on)."
         )
     if summary.given is not None:
         lines.append("Without source images no accuracy is estimated: a few labels of the new place measure it.")
@@ -93,9 +93,10 @@ def _next_steps(summary: Summary, out: Path) -> list[str]:
     if getattr(summary, summary.shipped) is None:
         steps.append(f"pmtrans label-these {run} -n 50 --out to-label    50 labels check the estimate")
     if summary.verdict in ("unchanged", "hurt", "cannot tell") and summary.given is None:
+        other, recipe = "bnm" if summary.method == "mcc" else "mcc", shlex.quote(str(out / "config.yaml"))
         steps.append(
-            f"pmtrans train --from {run} --method mcc --source ... --target ... --out ...    another method from the "
-            "same source stage"
+            f"pmtrans train --recipe {recipe} --from {run} --method {other} --out {shlex.quote(f'{out}-{other}')}    "
+            "another method from the same source stage"
         )
     return [*steps, f"pmtrans predict {run} FOLDER --out predictions.csv"]
 

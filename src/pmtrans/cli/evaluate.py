@@ -40,10 +40,11 @@ def evaluate(
 
         pmtrans evaluate runs/phone --data photos/phone-labelled --json
     """
-    from pmtrans.cli.early import require_data, require_model
+    from pmtrans.cli.early import require_data, require_device, require_model
 
     require_model(run)
     require_data("--data", data)
+    require_device(device)
     from pmtrans.errors import one_line
     from pmtrans.labelling.measurement import measure
 

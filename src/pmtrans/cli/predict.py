@@ -74,9 +74,11 @@ def predict(
 
         pmtrans predict runs/phone 'shards/new-{000..127}.tar' --out new.parquet --processes 4
     """
-    from pmtrans.cli.early import require_model
+    from pmtrans.cli.early import require_device, require_inputs, require_model
 
     require_model(run)
+    require_inputs(paths)
+    require_device(device)
     from pmtrans.errors import ConfigError
     from pmtrans.inference.divided import divided_rows
     from pmtrans.inference.inputs import gather

@@ -77,10 +77,11 @@ def serve(
     import os
     from tempfile import TemporaryDirectory
 
-    from pmtrans.cli.early import require_model
+    from pmtrans.cli.early import require_device, require_model
     from pmtrans.errors import ConfigError
 
     require_model(run)
+    require_device(device)
     os.environ.pop(SHARED_METRICS, None)  # of another program
     try:
         import fastapi  # noqa: F401

@@ -42,6 +42,12 @@ def study(
 
         pmtrans study study.yaml --out runs/study
     """
+    from pmtrans.cli.early import require_data
+    from pmtrans.config import find_study
+
+    find_study(file)
+    if data is not None:
+        require_data("--data", data)
     from pmtrans.bench.display import Display
     from pmtrans.bench.engines import create_engine
     from pmtrans.bench.jobs import open_suite

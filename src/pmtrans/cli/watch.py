@@ -36,9 +36,11 @@ def watch(
 
         pmtrans watch runs/phone --images photos/incoming --once
     """
-    from pmtrans.cli.early import require_data
+    from pmtrans.cli.early import require_data, require_device, require_run
 
+    require_run(run)
     require_data("--images", images)
+    require_device(device)
     from pmtrans.progress import Reporter
     from pmtrans.signals import Interrupted, stop_on_signals
     from pmtrans.watching.watch import WatchOptions

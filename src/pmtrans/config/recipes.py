@@ -12,7 +12,7 @@ from pmtrans.texts import read_yaml
 def read_recipe(path: Path) -> dict[str, Any]:
     """The tree of a YAML file, or of a packaged recipe given by name (``office-31/deit``)."""
     known = {} if path.is_file() else packaged_recipes()
-    file = known.get(path.as_posix().removesuffix(".yaml").removeprefix("recipes/"), path)
+    file = known.get(_name(path), path)
     try:
         tree = read_yaml(file)
     except FileNotFoundError:
@@ -25,6 +25,22 @@ def read_recipe(path: Path) -> dict[str, Any]:
     if not isinstance(tree or {}, dict):
         raise ConfigError(f"Recipe {one_line(path)!r} is not a mapping of sections.")
     return tree or {}
+
+
+def find_study(file: Path) -> Path:
+    """The file of a study, or of a packaged one given by name (``studies/office-31-best``)."""
+    if file.is_file():
+        return file.resolve()
+    known = packaged_recipes()
+    if _name(file) not in known:
+        studies = [one for one in known if one.startswith("studies/")]
+        near = nearest(_name(file), studies)
+        raise ConfigError(f"Study {one_line(file)!r} is neither a file nor a packaged study.{near}")
+    return known[_name(file)]
+
+
+def _name(file: Path) -> str:
+    return file.as_posix().removesuffix(".yaml").removeprefix("recipes/")
 
 
 def packaged_recipes() -> dict[str, Path]:

@@ -60,9 +60,7 @@ def split_at(source: LabelledDomain, held_places: Sequence[int]) -> tuple[Labell
     return subset(source, rest), subset(source, list(held_places))
 
 
-def holdout_places(
-    source: LabelledDomain, share: float, seed: int, alike: Sequence[Sequence[int]] = ()
-) -> list[int]:
+def holdout_places(source: LabelledDomain, share: float, seed: int, alike: Sequence[Sequence[int]] = ()) -> list[int]:
     """Places of the held-out part, stratified by class; a class with a single image stays in training.
 
     Of several sources each gives its own held-out part, as if it were alone. ``alike``: groups of places whose images

@@ -11,10 +11,13 @@ from types import ModuleType
 class _Verb(ModuleType):
     """What ``pmtrans.report`` is once anything of this room is imported, which replaces the function of that name."""
 
-    def __call__(self, run: str | PathLike[str], out: str | PathLike[str] | None = None) -> Path:
+    def __call__(
+        self, run: str | PathLike[str], out: str | PathLike[str] | None = None, *, quiet: bool = False
+    ) -> Path:
+        from pmtrans.progress import Reporter
         from pmtrans.report.page import write_report
 
-        return write_report(Path(run), None if out is None else Path(out))
+        return write_report(Path(run), None if out is None else Path(out), reporter=Reporter(quiet))
 
 
 sys.modules[__name__].__class__ = _Verb

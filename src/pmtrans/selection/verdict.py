@@ -26,7 +26,8 @@ from pmtrans.selection.assessment import COLLAPSED, Change
 from pmtrans.selection.signals import PairSignals
 
 NOTABLE = 0.02  # of target accuracy: below it nobody would notice
-SURE = 0.6  # of a verdict, after the correction: at 0.5 one of 81 verdicts on tasks left out was swapped
+SURE = 0.6  # of a verdict, after the correction
+MOST_RELIABLE = 0.97  # no kind of verdict was given often enough on tasks left out to promise more
 OPPOSITE = 0.05
 LEAST_IMAGES = 150  # of the target
 SOURCE_DROP = 0.05  # of hold-out accuracy, from which a gain is not believed
@@ -70,7 +71,7 @@ def verdict(
     if name == "helped" and pair.source_drop > SOURCE_DROP:
         reason = f"A gain is not certain in a model that has forgotten the source: {told}."
         return Verdict("cannot tell", probability, reason, change.gain)
-    corrected = probability * (reliability or {}).get(name, 1.0)
+    corrected = probability * (min(reliability.get(name, 1.0), MOST_RELIABLE) if reliability else 1.0)
     if corrected < SURE or (opposite is not None and probabilities[opposite] > OPPOSITE):  # type: ignore[index]
         reason = f"A change of {100 * change.gain:+.1f} points is expected, give or take {100 * change.deviation:.1f}"
         return Verdict("cannot tell", probability, f"{reason}: {told}.", change.gain)
@@ -90,7 +91,9 @@ def _cause(name: Answer, pair: PairSignals) -> str:
 def _told(pair: PairSignals, lead: float) -> str:
     told = f"{pair.better} images changed for the better, {pair.worse} for the worse"
     if lead:
-        told += f", of which the linear probe has {100 * lead:+.1f} points already"
+        told += (
+            f"; the linear probe is {100 * lead:.1f} points ahead of the model before adaptation, which are taken off"
+        )
     if pair.source_drop > SOURCE_DROP:
         told += f", and {100 * pair.source_drop:.1f} points of accuracy on the source were lost"
     return told

@@ -19,9 +19,8 @@ from pmtrans.serving.limits import ConnectionLimits
 from pmtrans.serving.lingering import LingeringClose
 from pmtrans.serving.metrics import Measured, Metrics
 
-
-# Seconds for which a thread keeps the interpreter while others wait for it. The event loop gives it away at every call to
-# a socket; with Python's 5 ms, thousands of connections wait for threads that decode and predict.
+# Seconds for which a thread keeps the interpreter while others wait for it. The event loop gives it away at every call
+# of a socket; with Python's 5 ms, thousands of connections wait for threads that decode and predict.
 TURN = 0.0002
 
 
