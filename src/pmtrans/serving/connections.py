@@ -1,8 +1,8 @@
 """Connections that cost little: time limits for headers and bodies, counts in all and per client, a lane for health.
 
 A connection beyond the limits gets a place in a small reserve, where ``GET /health`` alone is answered and time is
-short; when the reserve is full too, its oldest connection makes room. So slow clients, however many, hold neither
-all descriptors nor the health check.
+short; anything else is refused by its first bytes, before it is parsed. When the reserve is full too, its oldest
+connection makes room. So clients, however many and however slow, hold neither all descriptors nor the health check.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from collections import Counter, deque
 from typing import Any
 
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pmtrans.serving.limits import ConnectionLimits
 
 RESERVED = "reserved"  # in a request's state: its connection came in over the limit
+HEALTH = b"GET /health"
+_DETAIL = b'{"detail":"too many connections: try again"}'
+REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_DETAIL), _DETAIL)
+)
 WAITING = 4096  # connections that the kernel keeps until they are taken; one that it drops comes back after a second
 _DESCRIPTORS = 128  # for files, the model, uploads on disk
 
@@ -30,10 +36,11 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.most = min(limits.in_all, max(16, _descriptors() - _DESCRIPTORS - limits.reserve))
+        self.most = min(limits.in_all, max(16, _descriptors() - _DESCRIPTORS - 2 * limits.reserve))
         self.per_client: Counter[str] = Counter()
         self.ordinary = 0
         self.reserve: deque[LimitedProtocol] = deque()
+        self.refused: deque[LimitedProtocol] = deque()  # answered, and the rest of what they send is awaited
 
     def admit(self, connection: LimitedProtocol, client: str) -> bool:
         """Whether it may do everything; otherwise it is in the reserve."""
@@ -41,10 +48,19 @@ class Connections:
             self.ordinary += 1
             self.per_client[client] += 1
             return True
-        while len(self.reserve) >= self.limits.reserve:
-            self.reserve.popleft().abort()
-        self.reserve.append(connection)
+        self._add(connection, self.reserve)
         return False
+
+    def refuse(self, connection: LimitedProtocol) -> None:
+        """Its place in the reserve is free again."""
+        if connection in self.reserve:
+            self.reserve.remove(connection)
+        self._add(connection, self.refused)
+
+    def _add(self, connection: LimitedProtocol, those: deque[LimitedProtocol]) -> None:
+        while len(those) >= self.limits.reserve:
+            those.popleft().abort()
+        those.append(connection)
 
     def forget(self, connection: LimitedProtocol, client: str, ordinary: bool) -> None:
         if ordinary:
@@ -52,8 +68,10 @@ class Connections:
             self.per_client[client] -= 1
             if not self.per_client[client]:
                 del self.per_client[client]
-        elif connection in self.reserve:
-            self.reserve.remove(connection)
+            return
+        for those in (self.reserve, self.refused):
+            if connection in those:
+                those.remove(connection)
 
 
 def limited_protocol(limits: ConnectionLimits) -> type[LimitedProtocol]:
@@ -72,7 +90,7 @@ class LimitedProtocol(H11Protocol):
         self._ordinary = self.all.admit(self, self._address)
         if not self._ordinary:
             self.app_state = {**self.app_state, RESERVED: True}
-        self._received = 0
+        self._received, self._is_refused = 0, False
         self._since: float | None = time.monotonic()  # when the present request began; None: between two requests
         self._watch = self.loop.call_later(1.0, self._look)
 
@@ -82,6 +100,11 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return  # the rest is read and thrown away, so that the client can read why
+        if not self._ordinary and not self._received and not data.startswith(HEALTH[: len(data)]):
+            self._refuse()
+            return
         if self._since is None:
             self._received, self._since = 0, time.monotonic()
         self._received += len(data)
@@ -90,6 +113,13 @@ class LimitedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         self._since = None
         super().on_response_complete()
+
+    def _refuse(self) -> None:
+        self._is_refused, self._since = True, time.monotonic()
+        self.all.refuse(self)
+        self.transport.write(REFUSAL)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
     def abort(self) -> None:
         self.transport.abort()
@@ -102,6 +132,8 @@ class LimitedProtocol(H11Protocol):
 
     def _is_too_slow(self, seconds: float) -> bool:
         limits = self.all.limits
+        if self._is_refused:
+            return seconds > limits.linger_seconds
         if self.cycle is None or self.cycle.response_complete:  # headers, of the first or of a later request
             return seconds > (limits.header_seconds if self._ordinary else limits.reserve_seconds)
         if self.cycle.more_body and not self.flow.read_paused:
@@ -121,6 +153,37 @@ class HealthReserve:
             await refusal(scope, receive, send)
             return
         await self.app(scope, receive, send)
+
+
+class Turns:
+    """Middleware: so many requests are worked on at a time; the others wait, which costs nothing.
+
+    A request waits with its last bytes, so a client that sends slowly holds no turn. Health checks never wait.
+    """
+
+    def __init__(self, app: ASGIApp, count: int) -> None:
+        self.app = app
+        self.free = asyncio.Semaphore(count)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == "/health":
+            await self.app(scope, receive, send)
+            return
+        has_turn = False
+
+        async def receive_in_turn() -> Message:
+            nonlocal has_turn
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False) and not has_turn:
+                await self.free.acquire()
+                has_turn = True
+            return message
+
+        try:
+            await self.app(scope, receive_in_turn, send)
+        finally:
+            if has_turn:
+                self.free.release()
 
 
 class RateLimitedLog(logging.Filter):

@@ -31,6 +31,7 @@ class ConnectionLimits:
     in_all: int = 512
     per_client: int = 256
     reserve: int = 128  # more, for health checks
+    in_work: int = 32  # requests
     header_seconds: float = 10.0
     reserve_seconds: float = 2.0
     body_grace: float = 10.0  # seconds after which a body must have come at ``body_rate``
@@ -44,7 +45,7 @@ class ConnectionLimits:
     def taken_at_once(self) -> int:
         """Connections taken in one turn of the event loop.
 
-        A request is answered some four turns after its connection was taken; until then so few others may come that
-        none of them displaces it from the reserve.
+        A health check is answered some four turns after its connection was taken, others are refused after one or two;
+        until then so few may come that none of them displaces it from the reserve.
         """
         return max(1, self.reserve // 8)

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from pmtrans.errors import ConfigError, one_line
-from pmtrans.serving.connections import WAITING, HealthReserve, RateLimitedLog, limited_protocol
+from pmtrans.serving.connections import WAITING, HealthReserve, RateLimitedLog, Turns, limited_protocol
 from pmtrans.serving.hosts import OwnNames
 from pmtrans.serving.limits import ConnectionLimits
 from pmtrans.serving.lingering import LingeringClose
@@ -74,7 +74,7 @@ def run_server(
     service: Service, listener: socket.socket, front: Front, announce: Callable[[], None], workers: int = 1
 ) -> None:
     """Answer what comes to ``listener``, which this process may share with other ``workers``, until a signal."""
-    app: ASGIApp = OwnNames(HealthReserve(service.app), (front.host, *front.names))
+    app: ASGIApp = OwnNames(HealthReserve(Turns(service.app, front.limits.in_work)), (front.host, *front.names))
     if service.metrics is not None:
         app = Measured(app, service.metrics)
     config = uvicorn.Config(
