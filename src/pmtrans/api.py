@@ -80,7 +80,8 @@ def adapt(
     """
     if isinstance(source, str | PathLike) and _is_model(Path(source)):
         fixed = {"backbone": backbone, "weights": weights, "method": method, "recipe": recipe, "start_from": start_from}
-        return _move(Path(source), target, Path(out), old, seed, settings or {}, overwrite, quiet, fixed)
+        settings = {**settings_from_flags(target_labels=target_labels), **(settings or {})}
+        return _move(Path(source), target, Path(out), old, seed, settings, overwrite, quiet, fixed)
     if old:
         raise ConfigError("old is for a model that is moved: give a run folder or a model folder as source.")
     flags = settings_from_flags(

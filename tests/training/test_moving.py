@@ -216,6 +216,8 @@ def test_an_unfinished_run_another_model_and_a_changed_target_are_refused(
 def test_python_names_what_does_not_go_together(saved_model: Callable[..., Path], place: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="backbone is not for a model that is moved"):
         pmtrans.adapt(saved_model(), place, tmp_path / "out", backbone="vit_tiny_patch16_224")
+    with pytest.raises(ConfigError, match=r"learns from no labels: leave out data\.target_labels"):
+        pmtrans.adapt(saved_model(), place, tmp_path / "out", target_labels=place)
     with pytest.raises(ConfigError, match="old is for a model"):
         pmtrans.adapt(place, place, tmp_path / "out", old=[place])
 

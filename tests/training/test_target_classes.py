@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import pmtrans
 from pmtrans.api import evaluate
 from pmtrans.cli.predict import Prior
 from pmtrans.config import Config
@@ -77,6 +79,17 @@ def test_an_open_run_answers_unknown_and_is_measured_by_it(tmp_path: Path, confi
     assert moved["unknown"]["threshold"] != stored["unknown"]["threshold"]
     assert moved["prior"] == stored["prior"]
 
+    # what watches the run, and what moves it on, know images of no class too
+    pmtrans.watch(tmp_path / "run", tmp_path / "labelled", window=8, quiet=True)
+    with (tmp_path / "run" / "watch" / "predictions.csv").open(newline="") as file:
+        rows = {row["path"]: row for row in csv.DictReader(file)}
+    answers = {path: load(tmp_path / "run").predict(path)[0] for path in answers}
+    assert {path: row["class"] for path, row in rows.items()} == {str(p): a.label for p, a in answers.items()}
+    assert all(float(row["unknown_score"]) >= 0 for row in rows.values())
+    few = {"train.max_steps": 2, "train.evaluate_every": 2, "train.batch_size": 4}
+    elsewhere = pmtrans.adapt(tmp_path / "run", tmp_path / "labelled", tmp_path / "moved", settings=few, quiet=True)
+    assert evaluate(elsewhere.path, tmp_path / "labelled").as_json()["known_accuracy"] is not None
+
 
 def test_a_run_with_the_same_classes_has_no_unknown(undisturbed: Path, tmp_path: Path) -> None:
     write_images(tmp_path / "labelled", ("cat", "eel"), 2)
@@ -96,6 +109,12 @@ def test_a_method_that_cannot_leave_out_unknown_images_says_so(configure: Config
     witness = Witness()
     train(configure(data__target_classes="open", method={"name": "mcc"}), tmp_path / "run", witness)
     assert any("method mcc trains on target images of no source class" in said for said in witness.said)
+
+
+def test_a_method_that_does_not_weigh_source_classes_says_so(configure: Configure, tmp_path: Path) -> None:
+    witness = Witness()
+    train(configure(data__target_classes="partial", method={"name": "symnets"}), tmp_path / "run", witness)
+    assert any("data.target_classes=partial changes nothing in its training" in said for said in witness.said)
 
 
 def test_predictions_under_another_balance_are_reweighted(undisturbed: Path, images: Path) -> None:
@@ -181,6 +200,27 @@ def test_unknown_images_are_kept_out_of_mixing_and_labels(tiny: Callable[..., Mo
 def test_every_method_that_sees_the_target_can_weigh_source_classes() -> None:
     for name, entry in METHODS.items():
         assert entry.method.looks_at_classes == (name == "pmtrans")
+
+
+def test_given_labels_are_known_and_their_classes_present() -> None:
+    truth = torch.arange(3).repeat(8)
+    features = clusters(truth, 6, 0)
+    target = TargetPass(features, features[:, :6])
+    pinned_M = torch.full((24,), -1)
+    part = TargetClasses("partial", 6, 24)
+    part.update(target, pinned_M)
+    assert part.present_K.tolist() == [True] * 3 + [False] * 3
+    pinned_M[:2] = 5
+    part.update(target, pinned_M)
+    assert part.present_K.tolist() == [True] * 3 + [False] * 2 + [True]
+    assert part.weights_K[5] > 0
+
+    strange = TargetPass(features, features[:, :6] * (torch.arange(24) >= 4)[:, None])  # of four no logit is high
+    part = TargetClasses("open", 6, 24)
+    part.update(strange)
+    assert not part.known_M[:4].any()
+    part.update(strange, torch.tensor([0, 1, 2, 0] + [-1] * 20))
+    assert part.known_M[:4].all()
 
 
 def evidence(truth: torch.Tensor, classes: int, heads: int) -> Evidence:

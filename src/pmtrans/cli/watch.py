@@ -38,7 +38,8 @@ def watch(
     """
     from pmtrans.cli.early import require_data, require_device, require_run
 
-    require_run(run)
+    if not run.is_dir():
+        require_run(run)
     require_data("--images", images)
     require_device(device)
     from pmtrans.progress import Reporter

@@ -39,6 +39,7 @@ class CDTrans(Method):
     paper = "CDTrans: Cross-Domain Transformer for Unsupervised Domain Adaptation, ICLR 2022"
     year = 2022
     needs = "one pass of 3B; a pass over both domains whenever pairs are chosen"
+    weighs_source = False
     chooses_pairs = True
 
     pairs_P2: Tensor

@@ -52,6 +52,7 @@ class FixBi(Method):
     paper = "FixBi: Bridging Domain Spaces for Unsupervised Domain Adaptation, CVPR 2021"
     year = 2021
     needs = "a second network; one pass of 3B through each (2B before matching)"
+    weighs_source = False
     not_reproduced = "the authors start from an adversarially trained model and predict with the sum of both networks"
 
     def __init__(self, model: Model, options: FixBiOptions, sizes: Sizes) -> None:

@@ -166,6 +166,7 @@ class Method(nn.Module, ABC):
     keeps_head: ClassVar[bool] = False  # the classifier is never trained: it must come from an earlier stage
     chooses_pairs: ClassVar[bool] = False  # whether ``choose_pairs`` decides which images meet
     looks_at_classes: ClassVar[bool] = False  # whether it updates ``target_classes`` itself, with its pseudo labels
+    weighs_source: ClassVar[bool] = True  # whether its source classes count by their share in a partial target
     leaves_out_unknown: ClassVar[bool] = False  # whether target images of no known class are kept out of its losses
 
     average: EMATeacher | None  # of the model's weights over the steps; the loop keeps it up
@@ -210,7 +211,7 @@ class Method(nn.Module, ABC):
     def begin_step(self, moment: Moment, context: Context) -> None:
         """What the loop calls: look at the target's classes at each epoch, then whatever the method does itself."""
         if self.target_classes is not None and not self.looks_at_classes and moment.starts_epoch:
-            self.target_classes.update(context.target_pass())
+            self.target_classes.update(context.target_pass(), self.pinned_M)
             context.metrics.update(self.target_classes.state())
         self.before_step(moment, context)
 

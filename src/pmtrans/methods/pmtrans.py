@@ -121,7 +121,7 @@ class PMTrans(Method):
 
     def _look_at_classes(self, target: TargetPass, context: Context) -> None:
         if self.target_classes is not None:
-            self.target_classes.update(target)
+            self.target_classes.update(target, self.pinned_M)
             context.metrics.update(self.target_classes.state())
 
     def _begin(self, target: TargetPass, context: Context) -> TargetPass:

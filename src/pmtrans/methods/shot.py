@@ -38,6 +38,7 @@ class SHOT(Method):
     paper = "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for UDA, ICML 2020"
     year = 2020
     needs = "one pass of B; one pass over the target per epoch"
+    weighs_source = False
     uses_source = False
     keeps_head = True
 

@@ -55,6 +55,7 @@ class SourceFree(Method):
     paper = "SHOT's objective (ICML 2020) with the Patch-Mix game (CVPR 2023) among target images"
     year = 2023
     needs = "one pass of 2B; one pass over the target per epoch"
+    weighs_source = False
     uses_source = False
     keeps_head = True
 

@@ -31,6 +31,7 @@ class SymNets(Method):
     paper = "Domain-Symmetric Networks for Adversarial Domain Adaptation, CVPR 2019"
     year = 2019
     needs = "one pass of 2B; a second classifier"
+    weighs_source = False
 
     def __init__(self, model: Model, options: SymNetsOptions, sizes: Sizes) -> None:
         super().__init__(model)

@@ -66,6 +66,20 @@ class Evidence:
             source_train_features_PD=None,
         )
 
+    def without_source_of(self, absent_K: Tensor | None) -> Evidence:
+        """Without the held-out source images of these classes, which a partial adaptation gives up; if any are left."""
+        if absent_K is None:
+            return self
+        kept_N = ~absent_K.cpu()[self.source_labels_N]
+        if not kept_N.any():
+            return self
+        return replace(
+            self,
+            source_features_ND=self.source_features_ND[kept_N],
+            source_logits_NK=self.source_logits_NK[kept_N],
+            source_labels_N=self.source_labels_N[kept_N],
+        )
+
     def sampled(self) -> Evidence:
         """This evidence; with more than ``MANY_CLASSES``, that of an even sample of the images."""
         if self.classes <= MANY_CLASSES:

@@ -88,7 +88,8 @@ class Judge:
     def __call__(self, evaluation: Evaluated) -> dict[str, Any]:
         """Scores for the log, ``score.NAME``; a collapse is said at once, and logged under ``warnings``."""
         evidence = evidence_of(evaluation, self.holdout_labels)
-        scores = score_all(evidence, self.baseline)
+        known = None if self.baseline is None else self.baseline.without_source_of(self.absent_K)
+        scores = score_all(evidence.without_source_of(self.absent_K), known)
         before = None
         if self.baseline is not None:
             before = without_classes(self.baseline.sampled().target_logits_MK, self.absent_K).softmax(1)

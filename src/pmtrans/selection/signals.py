@@ -76,8 +76,10 @@ def read_pair(
 ) -> PairSignals:
     """Compare two models; ``judged``: their arbitration, by default on the features of ``earlier``.
 
-    ``absent_K``: classes that the target is taken not to have: that they die out is no collapse.
+    ``absent_K``: classes that the target is taken not to have: that they die out is no collapse, and their part of the
+    source is not missed.
     """
+    earlier, later = earlier.without_source_of(absent_K), later.without_source_of(absent_K)
     judged = arbitrate(earlier, later) if judged is None else judged
     earlier, later = earlier.sampled(), later.sampled()
     before, now = (

@@ -141,6 +141,11 @@ def _target_classes(config: Config, method: Method, sizes: Sizes, reporter: Repo
     kind = config.data.target_classes
     if kind == "same" or not method.uses_target:
         return None
+    if kind == "partial" and not method.weighs_source:
+        reporter.warn(
+            f"method {config.method['name']} does not weigh source classes: data.target_classes=partial changes "
+            "nothing in its training"
+        )
     if kind == "open" and not method.leaves_out_unknown:
         reporter.warn(
             f"method {config.method['name']} trains on target images of no source class as on the others: only the "

@@ -32,9 +32,11 @@ from pmtrans.progress import Reporter
 from pmtrans.pseudo_labels import anchor_images
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_folder import TrainedModel, load_model
+from pmtrans.run.model_notes import annotate_model
 from pmtrans.run.provenance import fingerprint_target
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.moved import judge_moved, read_moved
+from pmtrans.selection.unknown_threshold import fit_unknown
 from pmtrans.settings import validate
 from pmtrans.texts import read_json, read_yaml
 from pmtrans.training.conclusion import ship
@@ -103,9 +105,14 @@ def moving_config(
         section, name = key.split(".")
         if name in given.get(section, {}) and given[section][name] != value:
             raise ConfigError(f"{key} is that of the given model: `pmtrans adapt` cannot change it.")
+    if given.get("data", {}).get("target_labels") is not None:
+        raise ConfigError("`pmtrans adapt` learns from no labels: leave out data.target_labels.")
+    data = {key: value for key, value in donor.settings.get("data", {}).items() if key in _KEPT_DATA}
+    if trained.unknown is not None:  # what knows images of no class goes on knowing them
+        data["target_classes"] = "open"
     base = {
         "seed": donor.settings.get("seed", 0),
-        "data": {key: value for key, value in donor.settings.get("data", {}).items() if key in _KEPT_DATA},
+        "data": data,
         "train": {key: value for key, value in donor.settings.get("train", {}).items() if key not in _OWN_TRAIN},
         "method": {"name": "source_free"},
     }
@@ -197,6 +204,9 @@ def conclude_move(
     else:
         shipped, why = "source_only", f"the moved model is not ahead of the given one: {gain}"
     ship(folder, "adapted" if shipped == "adapted" else "source_only", "adapted")
+    if config.data.target_classes == "open":
+        seen = moved.evidence if shipped == "adapted" else given.evidence
+        annotate_model(folder.model, None, fit_unknown(seen.target_logits_MK))
     oracle = [e["oracle_accuracy"] for e in moved.evaluations if e.get("oracle_accuracy") is not None]
     summary = Summary(
         method=config.method["name"],

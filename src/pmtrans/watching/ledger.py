@@ -28,7 +28,6 @@ from pmtrans.files import refuse_foreign, run_lock, write_atomically
 from pmtrans.inference.output import CsvWriter, Row, columns
 from pmtrans.texts import parse_json
 
-HEADER = ",".join(columns(1)) + "\n"
 WINDOWS = ["window", "first", "last", "mmd", "p_value", "drift", "confidence"]
 
 
@@ -50,13 +49,14 @@ class Counts:
 class Ledger:
     """An open watch folder."""
 
-    def __init__(self, folder: Path, counts: Counts, waiting: dict[str, Tensor] | None) -> None:
-        self.folder, self.counts = folder, counts
+    def __init__(self, folder: Path, counts: Counts, waiting: dict[str, Tensor] | None, names: list[str]) -> None:
+        """``names``: the columns of predictions."""
+        self.folder, self.counts, self.names = folder, counts, names
         self.features_VF = torch.empty(0) if waiting is None else waiting["features"]
         self.confidence_V = torch.empty(0, dtype=torch.float64) if waiting is None else waiting["confidence"]
         self._tables = {name: _cut(folder / name, size) for name, size in self._sizes().items()}
         if not counts.table_bytes:
-            self._append("predictions.csv", HEADER)
+            self._append("predictions.csv", _header(names))
             self._append("windows.csv", ",".join(WINDOWS) + "\n")
             self.commit()
         self.done = self._read_paths()
@@ -66,7 +66,7 @@ class Ledger:
 
     def add(self, rows: Sequence[Row], features_BF: Tensor, confidence_B: Tensor) -> None:
         """Rows of a batch, and what of it was readable; nothing counts before ``commit``."""
-        self._append("predictions.csv", _as_csv(rows))
+        self._append("predictions.csv", _as_csv(rows, self.names))
         self.features_VF = torch.cat([self.features_VF, features_BF])
         self.confidence_V = torch.cat([self.confidence_V, confidence_B.double()])
         self.counts.images += len(rows)
@@ -111,8 +111,14 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(folder: Path, identity: str, window: int, false_alarms: float) -> Iterator[Ledger]:
-    """The folder for this process alone. A folder of another model, or other settings, is refused."""
+def open_ledger(
+    folder: Path, identity: str, window: int, false_alarms: float, is_open: bool = False
+) -> Iterator[Ledger]:
+    """The folder for this process alone. A folder of another model, or other settings, is refused.
+
+    ``is_open``: whether the model knows images of no class, whose score has a column then.
+    """
+    names = columns(1, is_open)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -127,9 +133,9 @@ def open_ledger(folder: Path, identity: str, window: int, false_alarms: float) -
                 if getattr(counts, name) != now:
                     what = "the model of another run" if name == "identity" else f"another {name.replace('_', ' ')}"
                     raise RunError(f"{one_line(folder)!r} was begun with {what}: choose another --out.")
-        elif not _is_unused(folder / "predictions.csv", HEADER):
+        elif not _is_unused(folder / "predictions.csv", _header(names)):
             raise RunError(f"{one_line(folder)!r} has a predictions.csv of something else: choose another --out.")
-        ledger = Ledger(folder, counts, waiting)
+        ledger = Ledger(folder, counts, waiting, names)
         try:
             yield ledger
         finally:
@@ -167,7 +173,11 @@ def _cut(path: Path, size: int) -> io.BufferedRandom:
     return file
 
 
-def _as_csv(rows: Sequence[Row]) -> str:
+def _header(names: Sequence[str]) -> str:
+    return ",".join(names) + "\n"
+
+
+def _as_csv(rows: Sequence[Row], names: list[str]) -> str:
     text = io.StringIO(newline="")
-    CsvWriter(text, columns(1)).write(rows)
-    return text.getvalue().removeprefix(HEADER)
+    CsvWriter(text, names).write(rows)
+    return text.getvalue().removeprefix(_header(names))

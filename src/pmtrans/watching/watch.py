@@ -69,7 +69,8 @@ def watch(
     if not images.is_dir():
         raise DataError(f"--images {one_line(images)}: there is no such folder")
     watched = open_watched(run, device)
-    with open_ledger(out, watched.identity, options.window, options.false_alarms) as ledger:
+    is_open = watched.predictor.trained.unknown is not None
+    with open_ledger(out, watched.identity, options.window, options.false_alarms, is_open) as ledger:
         reference = reference_of(watched, out / "reference.safetensors", reporter)
         say(
             f"Every {options.window} images are compared with {len(reference.features_RF)} of the run's target; of "
@@ -104,10 +105,11 @@ def _look(
         begin += len(errors)
         features_BF = run.features(tensors) if len(tensors) else ledger.features_VF[:0]
         logits = run.predictor.logits(tensors) if len(tensors) else torch.empty(0, len(trained.classes))
-        found = list(with_unreadable(paths, errors, predictions(logits, trained.classes, trained.temperature)))
+        answers = predictions(logits, trained.classes, trained.temperature, unknown=trained.unknown)
+        found = list(with_unreadable(paths, errors, answers))
         kept = [one for one in found if one.error is None or not _may_be_on_its_way(one.path)]
         confidence = torch.tensor([one.probability for one in kept if one.probability is not None])
-        ledger.add([as_row(one, 1) for one in kept], features_BF, confidence)
+        ledger.add([as_row(one, 1, trained.unknown is not None) for one in kept], features_BF, confidence)
         while (window := ledger.take_window()) is not None:
             pays |= _judge(*window, ledger, reference, options, images, run, say)
         ledger.commit()

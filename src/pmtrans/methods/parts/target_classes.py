@@ -34,15 +34,22 @@ class TargetClasses(nn.Module):
         self.register_buffer("known_M", torch.ones(target_images, dtype=torch.bool))
 
     @torch.no_grad()
-    def update(self, target: TargetPass) -> None:
-        """Look at the whole target as the model sees it now."""
+    def update(self, target: TargetPass, pinned_M: Tensor | None = None) -> None:
+        """Look at the whole target as the model sees it now.
+
+        ``pinned_M``: labels that the user gave, -1 elsewhere. Their classes are present, and their images known.
+        """
+        given_M = torch.zeros_like(self.known_M) if pinned_M is None else pinned_M >= 0
         if self.kind == "partial":
             present_K, shares_K = present_classes(target.features_MF, target.logits_MK)
+            if pinned_M is not None:
+                counts_K = torch.bincount(pinned_M[given_M], minlength=len(present_K)).to(shares_K)
+                present_K, shares_K = present_K | (counts_K > 0), shares_K.maximum(counts_K / len(pinned_M))
             self.present_K.copy_(present_K)
             self.weights_K.copy_(class_weights(present_K, shares_K))
         else:
             scores_M = unknown_scores(target.features_MF, target.logits_MK)
-            self.known_M.copy_(scores_M <= otsu_threshold(scores_M))
+            self.known_M.copy_((scores_M <= otsu_threshold(scores_M)) | given_M)
 
     def known(self, target: TargetPass) -> TargetPass:
         """The images of known classes, with no probability for absent ones: what may carry a pseudo label."""
