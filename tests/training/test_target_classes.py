@@ -13,6 +13,7 @@ import torch
 
 import pmtrans
 from pmtrans.api import evaluate
+from pmtrans.cli.ending import closing_lines
 from pmtrans.cli.predict import Prior
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
@@ -61,6 +62,10 @@ def test_an_open_run_answers_unknown_and_is_measured_by_it(tmp_path: Path, confi
     assert summary.target_prior is not None
     assert sum(summary.target_prior.values()) == pytest.approx(1.0, abs=1e-5)
     stored = json.loads((tmp_path / "run" / "model" / "config.json").read_text())["pmtrans"]
+    targets = sorted(Path(str(config.data.target)).rglob("*.png"))
+    labels = [load(tmp_path / "run").predict(path)[0].label for path in targets]
+    assert summary.unknown_share == pytest.approx(labels.count("unknown") / len(targets))
+    assert any("answers `unknown` for" in line for line in closing_lines(summary, tmp_path / "run"))
     write_images(tmp_path / "labelled", ("cat", "dog", "eel"), 3)
     measured = evaluate(tmp_path / "run", tmp_path / "labelled").as_json()
     answers = {path: load(tmp_path / "run").predict(path)[0] for path in (tmp_path / "labelled").rglob("*.png")}

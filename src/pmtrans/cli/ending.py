@@ -57,6 +57,11 @@ def closing_lines(summary: Summary, out: Path) -> list[str]:
     measured = getattr(summary, summary.shipped)
     if measured is not None:
         lines.append(f"Measured with the labels of the target, which chose nothing: {_percent(measured)}.")
+    if summary.unknown_share is not None:
+        lines.append(
+            f"It answers `unknown` for {_percent(summary.unknown_share)} of the target. The accuracies above are those "
+            "of the known classes, as if it never did: `pmtrans evaluate` measures both."
+        )
     if summary.target_labels:
         lines.append(_of_labels(summary))
     if summary.sources:

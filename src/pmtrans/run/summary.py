@@ -37,6 +37,7 @@ class Summary:
     old: dict[str, Any] = field(default_factory=dict)  # of each old place: measure, images, given, adapted
     verdict_probability: float | None = None  # that it is right; of "cannot tell", that of the most probable answer
     target_prior: dict[str, float] | None = None  # share of each class in the target, estimated without its labels
+    unknown_share: float | None = None  # of the target, that the shipped model calls ``unknown``, where it can
     target_prior_details: dict[str, Any] | None = None  # level, low, high, and the estimates by BBSE and MLLS
 
     def to_json(self) -> dict[str, Any]:

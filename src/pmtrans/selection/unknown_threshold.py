@@ -31,6 +31,10 @@ class UnknownThreshold:
         """Scores_B in [0, 1]: that an image belongs to no known class."""
         return ((strangeness(logits_BK.float()) - self.threshold) / self.scale).sigmoid()
 
+    def share(self, logits_MK: Tensor) -> float:
+        """Of the images, those that are called unknown."""
+        return (self.scores(logits_MK) > 0.5).double().mean().item()
+
 
 def fit_unknown(logits_MK: Tensor) -> UnknownThreshold:
     """Threshold and scale on the logits of unlabelled target images."""

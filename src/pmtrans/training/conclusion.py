@@ -99,9 +99,10 @@ def conclude(
         "adapted": adapted,
     }
     ship(folder, shipped, trained)
+    unknown_share = None
     if situation is not None:
         stage = stages[shipped]
-        situation.annotate(folder, shipped, stage.evidence if stage else None)
+        unknown_share = situation.annotate(folder, shipped, stage.evidence if stage else None)
     oracle = [e["oracle_accuracy"] for e in adapted.evaluations if e.get("oracle_accuracy") is not None]
     estimates: dict[str, Any] = {name: asdict(estimated[name]) if name in estimated else None for name in stages}
     summary = Summary(
@@ -123,6 +124,7 @@ def conclude(
         verdict_reason=judged.reason if judged else None,
         compared_with=reference.name if judged and reference else None,
         evaluations={name: stage.chosen if stage else None for name, stage in stages.items()},
+        unknown_share=unknown_share,
         **(situation.summarised() if situation is not None else {}),
         **(describe_data(data, folder, stages) if data is not None else {}),
     )

@@ -204,9 +204,12 @@ def conclude_move(
     else:
         shipped, why = "source_only", f"the moved model is not ahead of the given one: {gain}"
     ship(folder, "adapted" if shipped == "adapted" else "source_only", "adapted")
+    unknown_share = None
     if config.data.target_classes == "open":
         seen = moved.evidence if shipped == "adapted" else given.evidence
-        annotate_model(folder.model, None, fit_unknown(seen.target_logits_MK))
+        unknown = fit_unknown(seen.target_logits_MK)
+        annotate_model(folder.model, None, unknown)
+        unknown_share = unknown.share(seen.target_logits_MK)
     oracle = [e["oracle_accuracy"] for e in moved.evaluations if e.get("oracle_accuracy") is not None]
     summary = Summary(
         method=config.method["name"],
@@ -227,6 +230,7 @@ def conclude_move(
         compared_with="source_only",
         evaluations={"probe": None, "source_only": given.chosen, "adapted": moved.chosen},
         given=name,
+        unknown_share=unknown_share,
         old={
             place.name: {
                 "measure": place.measure,

@@ -50,15 +50,17 @@ class Situation:
             "target_prior_details": self.prior.as_json(self.classes),
         }
 
-    def annotate(self, folder: RunFolder, shipped: str, evidence: Evidence | None) -> None:
-        """Class balance and threshold of the shipped model, from its own outputs."""
+    def annotate(self, folder: RunFolder, shipped: str, evidence: Evidence | None) -> float | None:
+        """Class balance and threshold of the shipped model, from its own outputs; the share that it calls unknown."""
         if evidence is None or self.prior is None:
-            return
+            return None
         own_K = self.source_K if shipped != "adapted" else mean_prediction(evidence)
         shares = (own_K, self.source_K, smoothed(self.prior.shares_K, len(evidence.target_logits_MK)))
         balance = ClassBalance(*(tuple(one.tolist()) for one in shares))
         is_open = self.config.data.target_classes == "open"
-        annotate_model(folder.model, balance, fit_unknown(evidence.target_logits_MK) if is_open else None)
+        unknown = fit_unknown(evidence.target_logits_MK) if is_open else None
+        annotate_model(folder.model, balance, unknown)
+        return None if unknown is None else unknown.share(evidence.target_logits_MK)
 
 
 def find_situation(config: Config, data: Data, evidence: Evidence | None) -> Situation:
