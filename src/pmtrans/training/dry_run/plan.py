@@ -70,7 +70,9 @@ def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
     with tempfile.TemporaryDirectory() as scratch, explained_memory(config):
         loop = rehearse(config, data, Path(scratch), reporter)
         batches = loop.batches()
+        reporter.note(f"Dry run: a step of {loop.task.batch_size} pairs, for its memory.")
         memory, fitting = measure_memory(loop, next(batches), program)
+        reporter.note("Dry run: a few steps of the method and passes over some images, for their time.")
         times = measure_times(loop, batches, ROUNDS) if memory.fits else None
         steps, epoch, size = loop.steps, loop.epoch, loop.task.batch_size
         numbers = [p.numel() for p in loop.method.parameters()], [p.numel() for p in loop.trainable()]
@@ -78,9 +80,11 @@ def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
         if not memory.fits:
             blocks = number_of_blocks(loop.method.model)
             del loop, batches
+            reporter.note("Dry run: it does not fit; other settings are tried on smaller batches.")
             proposals = propose(config, data, Path(scratch), size, blocks, processes)
         if times is not None and has_source_stage(config):
             del loop, batches  # its weights are not needed beside the baseline's
+            reporter.note("Dry run: a few steps of the source stage.")
             plain = config.model_copy(update={"method": source_only_switches(config)})
             loop = rehearse(plain, data, Path(scratch), reporter)
             batches = loop.batches()
