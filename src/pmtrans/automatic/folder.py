@@ -10,7 +10,7 @@ from pmtrans.errors import RunError, one_line
 PLAN, CLOCK, LEADERBOARD, COMPARISON, RUNS = "auto.json", "clock.json", "leaderboard.csv", "comparison.html", "runs"
 
 
-def refuse_foreign(out: Path) -> None:
+def refuse_unless_ours(out: Path) -> None:
     """A folder with anything in it must be one of ``auto``."""
     shown = one_line(out)
     if out.exists() and not out.is_dir():
@@ -22,7 +22,7 @@ def refuse_foreign(out: Path) -> None:
 
 def open_folder(out: Path, overwrite: bool) -> None:
     """Made if needed, emptied if asked."""
-    refuse_foreign(out)
+    refuse_unless_ours(out)
     out.mkdir(parents=True, exist_ok=True)
     if overwrite:
         for entry in sorted(out.iterdir(), key=lambda entry: entry.name == PLAN):  # the mark of ours last

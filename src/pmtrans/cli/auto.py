@@ -85,13 +85,13 @@ def auto(
         pmtrans auto --source photos/shop --target photos/phone --out runs/phone --time 1h
     """
     from pmtrans.automatic.budget import parse_time
-    from pmtrans.automatic.folder import COMPARISON, LEADERBOARD, refuse_foreign
+    from pmtrans.automatic.folder import COMPARISON, LEADERBOARD, refuse_unless_ours
     from pmtrans.cli.early import require_settings
     from pmtrans.config import settings_from_flags
     from pmtrans.errors import ConfigError, one_line
 
     budget = parse_time(time)
-    refuse_foreign(out)
+    refuse_unless_ours(out)
 
     flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights)
     domains = settings_from_flags(source=source or None, target=target, target_labels=target_labels, seed=seed)
