@@ -38,7 +38,7 @@ def _refuse_to_lose_images(page: Path, warnings: Sequence[str]) -> None:
     """A page with images is not replaced by one without: the images may just be out of reach from here."""
     if page.is_file() and "data:image/" in page.read_text(encoding="utf-8", errors="replace"):
         raise RunError(
-            f"{one_line(page)!r} shows images, which a new page could not: {warnings[-1]} "
+            f"{one_line(page)!r} shows images, which a new page could not: {warnings[-1].rstrip('.')}. "
             "Bring them back, or write the new page elsewhere with --out."
         )
 
