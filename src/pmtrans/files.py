@@ -118,11 +118,18 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def regular(path: Path) -> Path:
+    """The path itself, of a regular file; a pipe, which would block, and a device, which may never end, are refused."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path
+
+
 def checksum(*files: Path) -> str:
     """Of the bytes of some files, in this order."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
-        with file.open("rb") as content:
+        with regular(file).open("rb") as content:
             while block := content.read(1 << 22):
                 digest.update(block)
     return digest.hexdigest()

@@ -97,6 +97,7 @@ def predict(
     if divided and to_stdout:
         raise ConfigError("--processes and --engine ray need a file: --out FILE.")
     predictor = load(run, "cpu" if divided else device, prior.value if prior else None)
+    top = min(top, len(predictor.trained.classes))
     options = PredictOptions(min(batch_size, len(images)), top, abstain_below, prior.value if prior else None)
     if workers is None:
         workers = 0 if divided else useful_workers(len(images), options.batch_size)

@@ -103,7 +103,7 @@ class TrainConfig(SettingsSection):
     epoch_steps: int | None = Field(None, ge=1, description="steps per epoch; null: one pass over the longer domain")
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
     batch_size: int = Field(32, ge=1, le=1_000_000, description="pairs per step and micro-batch")
-    accumulate: int = Field(1, ge=1, description="micro-batches per step")
+    accumulate: int = Field(1, ge=1, le=10_000, description="micro-batches per step")
     accumulation: Literal["plain", "cached"] = Field(
         "plain", description="plain: losses see one micro-batch; cached: the whole batch, for a second forward pass"
     )

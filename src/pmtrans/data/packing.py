@@ -181,6 +181,8 @@ class _Content:
 def _content(path: str, options: PackOptions) -> _Content | UnreadableImage:
     """The bytes of a file; if it is larger than asked for, those of its image, upright and in RGB, at that size."""
     try:
+        if not os.path.isfile(path):
+            return UnreadableImage(path, "not a regular file" if os.path.exists(path) else "no such file")
         if options.size is None:
             with open(path, "rb") as file:
                 return _Content(file.read())

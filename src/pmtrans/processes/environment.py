@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pmtrans.errors import ConfigError, one_line
+
 FOLDER = "PMTRANS_RENDEZVOUS"  # a folder of one user's, where the processes of one machine meet
 SECRET = "PMTRANS_SECRET"  # of a group on several nodes
 INTERFACE = "PMTRANS_INTERFACE"  # the network interface of the nodes' exchange
@@ -22,7 +24,15 @@ GRACE = 20.0  # seconds to finish the step and save, once the launcher is gone
 
 def is_started() -> bool:
     """Whether torchrun, Slurm or ``--processes`` started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return whole_number(os.environ, "WORLD_SIZE", 1) > 1
+
+
+def whole_number(environment: Mapping[str, str], name: str, default: int) -> int:
+    """A variable of the environment, where a launcher may have set it."""
+    text = environment.get(name, str(default))
+    if not text.isdecimal():
+        raise ConfigError(f"The variable {name} of the environment is {one_line(text, 60)!r}, not a whole number.")
+    return int(text)
 
 
 def is_main() -> bool:
@@ -42,7 +52,7 @@ def end_with_launcher(environment: Mapping[str, str], grace: float = GRACE) -> N
     """
     if LAUNCHER not in environment:
         return
-    launcher = int(environment[LAUNCHER])
+    launcher = whole_number(environment, LAUNCHER, 0)
 
     def watch() -> None:
         while os.getppid() == launcher:

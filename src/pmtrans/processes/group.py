@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError, LostProcess, MistakeReportedByMainProcess, UserError, one_line
-from pmtrans.processes.environment import end_with_launcher
+from pmtrans.processes.environment import end_with_launcher, whole_number
 from pmtrans.processes.exchange import Kind, broadcast, prove_membership
 from pmtrans.processes.rendezvous import choose_interface, group_secret, meeting_point
 from pmtrans.processes.rows import Division
@@ -117,10 +117,15 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
 
     A process that is lost is noticed at the next exchange, and said in one line.
     """
-    count = int(environment.get("WORLD_SIZE", "1"))
-    if count == 1 or dist.is_initialized():
+    count = whole_number(environment, "WORLD_SIZE", 1)
+    if count <= 1 or dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
         return
+    rank = whole_number(environment, "RANK", count)
+    if rank >= count:
+        raise ConfigError(
+            f"WORLD_SIZE is {count}, so RANK must be 0 to {count - 1}: start it with torchrun or --processes."
+        )
     end_with_launcher(environment)
     on_gpus = torch.cuda.is_available()
     if on_gpus:
@@ -131,7 +136,6 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
         attempt = f"attempt-{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}"
         store = dist.PrefixStore(attempt, meeting_point(environment, PATIENCE))  # type: ignore[attr-defined]
         backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
-        rank = int(environment["RANK"])
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
         if secret := group_secret(environment):
             prove_membership(secret, attempt)

@@ -18,7 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from pmtrans.errors import ConfigError, RunError, one_line
-from pmtrans.processes.environment import FOLDER, INTERFACE, SECRET, SECRET_FILE, is_one_machine
+from pmtrans.processes.environment import FOLDER, INTERFACE, SECRET, SECRET_FILE, is_one_machine, whole_number
 
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
@@ -31,10 +31,12 @@ def meeting_point(environment: Mapping[str, str], patience: timedelta) -> Any:
         store.set_timeout(patience)
         return store
     address = environment.get("MASTER_ADDR", "")
+    if not address:
+        raise ConfigError("WORLD_SIZE says that there are several processes, and MASTER_ADDR not where they meet.")
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or not _is_loopback(address):
         return next(dist.rendezvous("env://", timeout=patience))[0]  # type: ignore[attr-defined]
     # torch's own store listens on every interface, also for an address that only this machine has
-    port, is_first = int(environment["MASTER_PORT"]), environment["RANK"] == "0"
+    port, is_first = whole_number(environment, "MASTER_PORT", 29_500), environment["RANK"] == "0"
     listener = socket.create_server((address, port)).detach() if is_first else None
     return dist.TCPStore(  # type: ignore[attr-defined]
         address, port, int(environment["WORLD_SIZE"]), is_first, timeout=patience, master_listen_fd=listener

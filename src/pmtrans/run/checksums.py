@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.errors import ModelError, one_line
+from pmtrans.files import regular
 
 KEY = "checksum"  # in the section ``pmtrans`` of ``config.json``
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -31,7 +32,7 @@ def with_checksum(config: dict[str, Any], weights: str | None) -> dict[str, Any]
 
 def of_weights(folder: Path) -> str:
     digest = hashlib.sha256()
-    with (folder / WEIGHTS).open("rb") as file:
+    with regular(folder / WEIGHTS).open("rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()

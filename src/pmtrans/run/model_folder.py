@@ -24,7 +24,7 @@ from pmtrans.backbones.head import HeadKind
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError, one_line
-from pmtrans.files import is_missing, new_folder, write_json, write_text
+from pmtrans.files import is_missing, new_folder, regular, write_json, write_text
 from pmtrans.model import Model
 from pmtrans.run.checksums import ChangedError, of_weights, verify_config, verify_weights, with_checksum
 from pmtrans.run.model_card import ModelCard, render_card
@@ -82,7 +82,7 @@ def load_model(folder: Path) -> TrainedModel:
         head: HeadKind = checked(ours["head"], HeadKind)
         _refuse_more_than_an_architecture(backbone, preprocessing, classes)
         verify_weights(folder, expected)
-        state = safetensors.torch.load_file(folder / "model.safetensors")
+        state = safetensors.torch.load_file(regular(folder / "model.safetensors"))
         _refuse_not_finite(state)
     except ChangedError:
         raise

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.errors import UserError
+from pmtrans.files import regular
 
 MANY_CLASSES = 2048  # beyond them, scores look at an even sample of the images: K x K matrices and M K^2 are too much
 ENTRIES = 10_000_000  # of that sample's logits
@@ -160,4 +161,4 @@ def write_evidence(path: Path, evidence: Evidence) -> None:
 
 
 def read_evidence(path: Path) -> Evidence:
-    return Evidence(**safetensors.torch.load_file(path))
+    return Evidence(**safetensors.torch.load_file(regular(path)))

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import checksum, new_folder
+from pmtrans.files import checksum, new_folder, regular
 from pmtrans.selection.collapse import collapse_signs, without_classes
 from pmtrans.selection.evidence import Evidence, judged_rows, read_evidence, write_evidence
 from pmtrans.selection.rule import Choice, choose
@@ -130,7 +130,7 @@ class Judge:
         try:
             if checksum(folder / WEIGHTS, folder / EVIDENCE) != self.history[choice.index].checksum:
                 raise ValueError("its checksum does not match")
-            weights = safetensors.torch.load_file(folder / WEIGHTS)
+            weights = safetensors.torch.load_file(regular(folder / WEIGHTS))
             return step, choice.explanation, weights, read_evidence(folder / EVIDENCE)
         except (OSError, SafetensorError, ValueError, TypeError) as error:
             reason = error if isinstance(error, ValueError) else type(error).__name__

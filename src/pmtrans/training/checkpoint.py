@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import as_os_error, flush, new_folder, write_json
+from pmtrans.files import as_os_error, flush, new_folder, regular, write_json
 from pmtrans.processes.sharding import part_like, whole
 from pmtrans.selection.judge import Judged
 from pmtrans.signals import Interrupted
@@ -148,7 +148,7 @@ def load_snapshot(path: Path) -> Snapshot:
             checksum = state.pop("checksum")
             if _checksum(path, state) != checksum:
                 raise BrokenCheckpoint("its checksum does not match: cut off or changed")
-            tensors = safetensors.torch.load_file(path / "tensors.safetensors")
+            tensors = safetensors.torch.load_file(regular(path / "tensors.safetensors"))
             judged = checked(state["judged"], list[Judged])
             evaluations = _checked_evaluations(state["evaluations"])
             return Snapshot(int(state["step"]), tensors, float(state["seconds"]), evaluations, judged)
@@ -175,7 +175,7 @@ def _checked_evaluations(stored: Any) -> list[dict[str, Any]]:
 def _checksum(folder: Path, state: dict[str, Any]) -> str:
     """Over the tensors' file and the state as it stands in JSON."""
     digest = hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=16)
-    with (folder / "tensors.safetensors").open("rb") as file:
+    with regular(folder / "tensors.safetensors").open("rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pmtrans.errors import RunError, UserError, one_line
-from pmtrans.files import refuse_foreign, run_lock, write_atomically
+from pmtrans.files import refuse_foreign, regular, run_lock, write_atomically
 from pmtrans.inference.output import CsvWriter, Row, columns
 from pmtrans.texts import parse_json
 
@@ -145,7 +145,7 @@ def open_ledger(
 def _read_state(folder: Path) -> tuple[Counts, dict[str, Tensor]]:
     path = folder / "state.safetensors"
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(regular(path), framework="pt") as file:
             counts: Counts = parse_json(file.metadata()["watch"], Counts)
             waiting = {name: file.get_tensor(name) for name in ("features", "confidence")}
         sizes = {"predictions.csv": counts.table_bytes, "windows.csv": counts.windows_bytes}

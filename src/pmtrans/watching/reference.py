@@ -18,7 +18,7 @@ from torch import Tensor
 from pmtrans.data.domains import read_data
 from pmtrans.errors import RunError, UserError, one_line
 from pmtrans.evaluation.passes import run_pass
-from pmtrans.files import checksum, write_atomically
+from pmtrans.files import checksum, regular, write_atomically
 from pmtrans.inference.predictor import Predictor
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
@@ -77,7 +77,7 @@ def open_watched(run: Path, device: str | None = None) -> WatchedRun:
 def reference_of(run: WatchedRun, stored: Path, reporter: Reporter) -> Reference:
     """As stored; the first time from what the run saved of its target, or by one pass over its images."""
     try:
-        tensors = safetensors.torch.load_file(stored)
+        tensors = safetensors.torch.load_file(regular(stored))
         return Reference(tensors["features"], float(tensors["confidence"]))
     except FileNotFoundError:
         pass
