@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from pmtrans.errors import RunError
 from pmtrans.files import LOCK, WriteError, new_folder, run_lock, write_json, write_text
 from pmtrans.inference.journal import open_journal
+from pmtrans.report.page import write_report
 from pmtrans.run.folder import RunFolder, claim
+from pmtrans.watching.ledger import open_ledger
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 NOBODY = 65534
@@ -145,3 +148,15 @@ def test_a_failed_write_names_its_path(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="null"):
         write_text(tmp_path / "a\0b", "x")
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_report_and_a_watch_write_into_no_linked_folder(trained_run: Path, tmp_path: Path, elsewhere: Path) -> None:
+    run = Path(shutil.copytree(trained_run, tmp_path / "run", ignore=shutil.ignore_patterns("figures")))
+    for name in ("figures", "watch"):
+        (run / name).symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    with pytest.raises(RunError, match=r"figures' is a link"):
+        write_report(run)
+    with pytest.raises(RunError, match=r"watch' is a link"), open_ledger(run / "watch", "x", 8, 0.1):
+        pass
+    assert sorted(elsewhere.rglob("*")) == before

@@ -179,6 +179,7 @@ def test_no_host_and_two_hosts_are_refused(server: Server) -> None:
         ("http://localhost:3000", 403),
         ("http://evil.example", 403),
         ("null", 403),
+        ("http://[", 403),
         ("", 403),
     ],
 )

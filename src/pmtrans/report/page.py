@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import write_text
+from pmtrans.files import refuse_foreign, write_text
 from pmtrans.pages.document import environment, render_document
 from pmtrans.progress import Reporter
 from pmtrans.report.drawing import inline_svg, report_style
@@ -23,6 +23,7 @@ def write_report(run: Path, out: Path | None = None, figures: bool = True, repor
     material, path = read_material(run), out or run / "report.html"
     if material.data is None:
         _refuse_to_lose_images(path, material.warnings)
+    refuse_foreign(run / "figures")
     text, charts = render_report(material, reporter)
     try:
         for chart in charts if figures else ():

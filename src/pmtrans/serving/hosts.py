@@ -38,7 +38,7 @@ class OwnNames:
             return f"Host {one_line(', '.join(hosts), 80)!r} is not this server's: start it with --allow-host NAME"
         if scope["method"] in ("GET", "HEAD", "OPTIONS") or not origins:
             return None
-        if len(origins) == 1 and urlsplit(origins[0]).netloc.lower() == hosts[0].lower():
+        if len(origins) == 1 and _place(origins[0]) == hosts[0].lower():
             return None
         return f"Origin {one_line(', '.join(origins), 80)!r} is another site"
 
@@ -50,6 +50,14 @@ class OwnNames:
         except ValueError:
             return False
         return True
+
+
+def _place(url: str) -> str:
+    """Name and port, as they stand there."""
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:  # an unclosed bracket
+        return ""
 
 
 def _name(url: str) -> str:

@@ -119,6 +119,7 @@ def open_ledger(
     ``is_open``: whether the model knows images of no class, whose score has a column then.
     """
     names = columns(1, is_open)
+    refuse_foreign(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
