@@ -45,6 +45,7 @@ def test_no_verb_imports_anything_heavy_to_refuse_a_wrong_path_or_name(tmp_path:
         f"auto {data} --out run --time soon",
         f"auto {data} --out {tmp_path}",
         f"train {data} --out run --device gpu",
+        f"auto {data} --out run --device gpu",
         "check --source nowhere --target nowhere",
         "demo --method pmtras",
         "predict nowhere photos",

@@ -72,6 +72,9 @@ def auto(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all trainings.")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; default: a GPU if any.", show_default=False)
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in `--out`.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -93,7 +96,7 @@ def auto(
     budget = parse_time(time)
     refuse_unless_ours(out)
 
-    flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights)
+    flags = settings_from_flags(root=root, cache=cache, backbone=backbone, weights=weights, device=device)
     domains = settings_from_flags(source=source or None, target=target, target_labels=target_labels, seed=seed)
     require_settings(recipe, overrides or [], {**flags, **domains})
     for key in (override.partition("=")[0].strip() for override in overrides or ()):
