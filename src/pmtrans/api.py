@@ -230,7 +230,8 @@ def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0,
         without = " without a label" if labelled else ""
         reporter.warn(f"the target has {len(picks)} images{without}: all of them are listed")
     paths, classes = material.target_paths, material.data.source.classes
-    return write_folder(Path(out), picks, paths, classes, reporter)
+    is_open = material.config.data.target_classes == "open"
+    return write_folder(Path(out), picks, paths, classes, reporter, is_open)
 
 
 def watch(

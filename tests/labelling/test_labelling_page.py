@@ -82,3 +82,14 @@ def test_what_the_browser_kept_cannot_break_the_page(browser: Any, page: Path) -
         assert browser.execute_script(VALUES)[:3] == ["", "", ""]
     assert browser.execute_script(VALUES)[3] == "owl"
     browser.execute_script("localStorage.clear()")
+
+
+def test_of_an_open_run_a_key_says_that_an_image_is_of_no_class(tmp_path: Path) -> None:
+    write_images(tmp_path / "images", ("a",), 1)
+    (path,) = map(str, (tmp_path / "images").rglob("*.png"))
+    pick = [Pick(0, "drawn", 1.0, 0.5, 0.5)]
+    page = write_folder(tmp_path / "open", pick, [path], CLASSES, is_open=True).parent / "index.html"
+    assert 'data-key="-" data-class="unknown"' in page.read_text()
+    assert '<option value="unknown">' in page.read_text()
+    same = write_folder(tmp_path / "same", pick, [path], CLASSES).parent / "index.html"
+    assert "unknown" not in same.read_text()

@@ -20,7 +20,7 @@ from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError, ModelError
 from pmtrans.inference.predictor import load
 from pmtrans.methods import METHODS, Sizes
-from pmtrans.methods.method import Context, Moment, SourcePass, TargetPass
+from pmtrans.methods.method import NO_CLASS, Context, Moment, SourcePass, TargetPass
 from pmtrans.methods.parts.target_classes import TargetClasses
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
@@ -226,6 +226,9 @@ def test_given_labels_are_known_and_their_classes_present() -> None:
     assert not part.known_M[:4].any()
     part.update(strange, torch.tensor([0, 1, 2, 0] + [-1] * 20))
     assert part.known_M[:4].all()
+    part.update(strange, torch.tensor([0, 1, 2, NO_CLASS] + [-1] * 19 + [NO_CLASS]))
+    assert part.known_M[:4].tolist() == [True, True, True, False]
+    assert not part.known_M[-1]
 
 
 def evidence(truth: torch.Tensor, classes: int, heads: int) -> Evidence:

@@ -19,10 +19,13 @@ from pmtrans.data.domains import read_data
 from pmtrans.data.sampling import Stream, WithTargetLabels
 from pmtrans.errors import RunError
 from pmtrans.methods import METHODS
-from pmtrans.methods.method import Moment
+from pmtrans.methods.method import NO_CLASS, Moment
 from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.progress import Reporter
 from pmtrans.report.page import write_report
+from pmtrans.run.folder import RunFolder
+from pmtrans.selection.evidence import read_evidence
+from pmtrans.selection.unknown_threshold import fit_unknown
 from pmtrans.settings import load_config
 from pmtrans.training.build import build
 from pmtrans.training.train import train
@@ -166,3 +169,28 @@ def test_labels_train_the_probe_as_much_as_the_source(labelled: Callable[..., Co
 
     rows = weighed_rows(7, 9, torch.device("cpu")).tolist()
     assert rows == [*range(7), 7, 8, 7, 8, 7, 8]
+
+
+def test_labels_of_unknown_images_move_the_threshold_and_resume_exactly(
+    labelled: Callable[..., Config], tmp_path: Path
+) -> None:
+    config = labelled(data__target_classes="open", method={"name": "pmtrans", "refresh_steps": 2})
+    strange = [path.name for path in sorted((tmp_path / "target").glob("*.png")) if path.name in ("c12.png", "d12.png")]
+    with (tmp_path / "labels.csv").open("a") as table:
+        table.writelines(f"{name},unknown\n" for name in strange)
+    summary = train(config, tmp_path / "whole", Witness())
+    assert summary.target_labels is not None
+    assert summary.target_labels["unknown"] == 2
+    recorded = json.loads((tmp_path / "whole" / "target_labels.json").read_text())
+    assert [Path(name).name for name in recorded["unknown"]] == strange
+    method, _, _ = build(config, read_data(config, Reporter(quiet=True)), Reporter(quiet=True))
+    assert method.pinned_M is not None
+    assert int((method.pinned_M == NO_CLASS).sum()) == 2
+    evidence = read_evidence(RunFolder(tmp_path / "whole").evidence)
+    unmoved = fit_unknown(evidence.target_logits_MK)
+    stored = json.loads((tmp_path / "whole" / "model" / "config.json").read_text())["pmtrans"]["unknown"]
+    assert stored["threshold"] != pytest.approx(unmoved.threshold)
+    with pytest.raises(Crash):
+        train(config, tmp_path / "cut", Witness({3: crash}))
+    train(config, tmp_path / "cut", Witness())
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")

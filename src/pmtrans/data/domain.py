@@ -15,6 +15,8 @@ import numpy as np
 
 from pmtrans.data.sampling import ClassBalancedStream, SourceBalancedStream, Stream, random_seed
 
+UNKNOWN = "unknown"  # what an image of no known class is called, by a model and by who labels it
+
 
 @dataclass(frozen=True)
 class Domain:

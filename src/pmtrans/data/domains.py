@@ -36,8 +36,14 @@ class Data:
 
     @property
     def labels_given(self) -> tuple[LabelledDomain, ...]:
-        """Target labels that train, then those that are kept for measuring; empty without ``--target-labels``."""
-        return () if self.target_labels is None else (self.target_labels.trained, self.target_labels.kept)
+        """Target labels that train, those kept for measuring, and, with the label -1, images of no known class.
+
+        Empty without ``--target-labels``.
+        """
+        if self.target_labels is None:
+            return ()
+        trained, kept, unknown = self.target_labels.trained, self.target_labels.kept, self.target_labels.unknown
+        return trained, kept, *([LabelledDomain(unknown, (-1,) * len(unknown), kept.classes)] if len(unknown) else [])
 
 
 def read_data(
@@ -65,7 +71,7 @@ def read_data(
     if settings.target_labels is not None:
         labels = read_target_labels(
             settings.target_labels, target.domain, source.classes, kept_share=settings.target_labels_kept,
-            seed=config.seed, root=root, **columns,
+            seed=config.seed, root=root, is_open=settings.target_classes == "open", **columns,
         )  # fmt: skip
     alike: list[list[int]] = []
     if decode:

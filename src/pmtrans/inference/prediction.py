@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pmtrans.data.domain import UNKNOWN
 from pmtrans.errors import one_line
 from pmtrans.selection.calibration import calibrated_probabilities
-from pmtrans.selection.unknown_threshold import UNKNOWN, UnknownThreshold
+from pmtrans.selection.unknown_threshold import UnknownThreshold
 
 
 @dataclass(frozen=True)

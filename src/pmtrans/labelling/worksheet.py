@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pmtrans.addresses import absolute
+from pmtrans.data.domain import UNKNOWN
 from pmtrans.data.reading.target_labels import DESIGN
 from pmtrans.errors import RunError, one_line
 from pmtrans.files import write_text
@@ -22,6 +23,7 @@ from pmtrans.progress import Reporter
 
 LABELS, PAGE = "labels.csv", "index.html"
 KEYS = "1234567890abcdefghijklmnopqrstuvwxyz"  # of the first classes; the names of further ones are typed
+UNKNOWN_KEY = "-"
 
 
 def write_folder(
@@ -30,8 +32,12 @@ def write_folder(
     paths: Sequence[str],
     classes: Sequence[str],
     reporter: Reporter | None = None,
+    is_open: bool = False,
 ) -> Path:
-    """Write all three files; an existing ``labels.csv`` is never overwritten."""
+    """Write all three files; an existing ``labels.csv`` is never overwritten.
+
+    ``is_open``: the page offers ``unknown`` beside the classes.
+    """
     if (folder / LABELS).exists():
         raise RunError(f"{one_line(folder / LABELS)!r} exists and may hold labels: choose another --out.")
     try:
@@ -46,7 +52,7 @@ def write_folder(
         for place, pick in zip(places, ordered, strict=True)
     ]
     write_text(folder / DESIGN, _table(("path", "why", "weight", "probability", "mean_probability"), rows))
-    write_text(folder / PAGE, _page(places, classes, reporter or Reporter(quiet=True)))
+    write_text(folder / PAGE, _page(places, classes, reporter or Reporter(quiet=True), is_open))
     write_text(folder / LABELS, _table(("path", "label"), [(place, "") for place in places]))
     return folder / LABELS
 
@@ -59,12 +65,13 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return buffer.getvalue()
 
 
-def _page(places: Sequence[str], classes: Sequence[str], reporter: Reporter) -> str:
+def _page(places: Sequence[str], classes: Sequence[str], reporter: Reporter, is_open: bool) -> str:
     images = []
     with reporter.counted("images to label", len(places)) as finished_one:
         for place in places:
             name = one_line(os.path.basename(place), 80)
             images.append({"path": place, "name": name, "uri": data_uri(thumbnail(place, 160))})
             finished_one()
-    keys = dict(zip(KEYS, classes, strict=False))
-    return render_document("label_these.html", script="label_these.js", images=images, classes=list(classes), keys=keys)
+    keys = dict(zip(KEYS, classes, strict=False)) | ({UNKNOWN_KEY: UNKNOWN} if is_open else {})
+    names = [*classes, *([UNKNOWN] if is_open else [])]
+    return render_document("label_these.html", script="label_these.js", images=images, classes=names, keys=keys)

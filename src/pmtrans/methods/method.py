@@ -21,6 +21,7 @@ from pmtrans.ema import EMATeacher
 from pmtrans.losses.classification import classification_loss
 from pmtrans.model import Model
 
+NO_CLASS = -2  # given in place of a label: the image belongs to no known class
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="label smoothing of the classification loss")]
 
 
@@ -171,7 +172,7 @@ class Method(nn.Module, ABC):
 
     average: EMATeacher | None  # of the model's weights over the steps; the loop keeps it up
     target_classes: ClassesOfTarget | None  # None: source and target have the same classes
-    pinned_M: Tensor | None  # labels of target images that the user gave (--target-labels), -1 elsewhere; None: none
+    pinned_M: Tensor | None  # labels of target images that the user gave, NO_CLASS, -1 elsewhere; None: none given
 
     def __init__(self, model: Model) -> None:
         super().__init__()

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from pmtrans.pseudo_labels import otsu_threshold, strangeness
 
-UNKNOWN = "unknown"  # the answer
 TRUST = 10  # labelled images of known and of unknown classes each, at which they count as much as all unlabelled ones
 
 

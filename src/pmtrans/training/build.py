@@ -20,6 +20,7 @@ from pmtrans.data.sampling import count_steps
 from pmtrans.data.transforms import Preprocessing, preprocessing_for
 from pmtrans.ema import EMATeacher
 from pmtrans.methods import METHODS, Method, Sizes
+from pmtrans.methods.method import NO_CLASS
 from pmtrans.methods.parts.target_classes import TargetClasses
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
@@ -46,6 +47,7 @@ class Task:
     cache: ImageCache | None = None
     target_labels: LabelledDomain | None = None
     without_labels: LabelledDomain | None = None  # the source alone, where there are target labels
+    unknown: Domain | None = None  # images of an open target that the user says belong to no known class
 
     def steps(self, config: Config) -> tuple[int, int]:
         """(all steps, steps of an epoch); a few labels do not make an epoch longer."""
@@ -61,6 +63,7 @@ class Task:
         if self.target_labels is None:
             return [], []
         known = dict(zip(self.target_labels.paths, self.target_labels.labels, strict=True))
+        known |= dict.fromkeys(self.unknown.paths if self.unknown is not None else (), NO_CLASS)
         places = [place for place, path in enumerate(self.target.paths) if path in known]
         return places, [known[self.target.paths[place]] for place in places]
 
@@ -111,7 +114,10 @@ def build_task(config: Config, data: Data, preprocessing: Preprocessing, reporte
     labels = None if data.target_labels is None else data.target_labels.trained
     source = data.source if labels is None else with_target_labels(data.source, labels)
     plain = None if labels is None else data.source
-    return Task(source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache, labels, plain)
+    unknown = None if data.target_labels is None else data.target_labels.unknown
+    return Task(
+        source, data.holdout, sample, data.target.domain, preprocessing, batch_size, data.cache, labels, plain, unknown
+    )
 
 
 def build(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.config import Config
+from pmtrans.data.domain import UNKNOWN
 from pmtrans.data.domains import Data
 from pmtrans.data.reading.classes import abbreviate
 from pmtrans.errors import ConfigError
@@ -20,9 +21,9 @@ from pmtrans.pseudo_labels import present_classes, strangeness
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_notes import ClassBalance, annotate_model
 from pmtrans.selection.calibration import calibrated_probabilities, fit_temperature
-from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.evidence import Evidence, judged_places
 from pmtrans.selection.prior import TargetPrior, estimate_prior, for_shares, named_shares, source_prior
-from pmtrans.selection.unknown_threshold import UNKNOWN, fit_unknown
+from pmtrans.selection.unknown_threshold import calibrate_unknown, fit_unknown
 
 IMAGES_PER_CLASS = 5  # of the target, below which no class is said to be missing
 HARDLY_ANY = 0.15  # of the typical share: more cautious than what ``partial`` leaves out
@@ -40,6 +41,7 @@ class Situation:
     classes: tuple[str, ...]
     source_K: Tensor
     prior: TargetPrior | None
+    labelled: tuple[Tensor, Tensor] | None = None  # rows of the evidence and their labels, -1: of no known class
 
     def summarised(self) -> dict[str, Any]:
         """Fields of ``summary.json``."""
@@ -59,6 +61,9 @@ class Situation:
         balance = ClassBalance(*(tuple(one.tolist()) for one in shares))
         is_open = self.config.data.target_classes == "open"
         unknown = fit_unknown(evidence.target_logits_MK) if is_open else None
+        if unknown is not None and self.labelled is not None:
+            rows, labels = self.labelled
+            unknown = calibrate_unknown(unknown, evidence.target_logits_MK[rows], labels)
         annotate_model(folder.model, balance, unknown)
         return None if unknown is None else unknown.share(evidence.target_logits_MK)
 
@@ -69,7 +74,19 @@ def find_situation(config: Config, data: Data, evidence: Evidence | None) -> Sit
     source_K = source_prior(labels_N, len(data.source.classes))
     if config.data.balance == "classes":
         source_K = torch.full_like(source_K, 1 / len(source_K))
-    return Situation(config, data.source.classes, source_K, None if evidence is None else estimate_prior(evidence))
+    prior = None if evidence is None else estimate_prior(evidence)
+    return Situation(config, data.source.classes, source_K, prior, _labelled_rows(data))
+
+
+def _labelled_rows(data: Data) -> tuple[Tensor, Tensor] | None:
+    """Of the target images that evidence holds, those with a given label; None where no label tells what is unknown."""
+    if data.target_labels is None or not len(data.target_labels.unknown):
+        return None
+    known = {path: label for part in data.labels_given for path, label in zip(part.paths, part.labels, strict=True)}
+    paths = data.target.domain.paths
+    judged = [paths[place] for place in judged_places(len(paths)).tolist()]
+    rows = [row for row, path in enumerate(judged) if path in known]
+    return torch.tensor(rows), torch.tensor([known[judged[row]] for row in rows])
 
 
 def absent_classes(config: Config, evidence: Evidence | None) -> Tensor | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from pmtrans.data.domain import Domain
 from pmtrans.data.domains import Data
 from pmtrans.data.reading.target_labels import own_names
 from pmtrans.errors import RunError, UserError, one_line
@@ -22,9 +23,11 @@ from pmtrans.texts import TextError, read_json
 
 
 def record_labels(folder: RunFolder, data: Data) -> None:
-    """Which images train with a label, and which are kept."""
-    if data.target_labels is not None:
-        parts = {"trained": data.target_labels.trained, "kept": data.target_labels.kept}
+    """Which images train with a label, which are kept, and which belong to no known class."""
+    labels = data.target_labels
+    if labels is not None:
+        parts: dict[str, Domain] = {"trained": labels.trained.images, "kept": labels.kept.images}
+        parts |= {"unknown": labels.unknown} if len(labels.unknown) else {}
         write_json(folder.target_labels, {name: list(own_names(part)) for name, part in parts.items()})
 
 
@@ -57,6 +60,7 @@ def describe_labels(data: Data, folder: RunFolder, measured: dict[str, float | N
     return {
         "trained": len(labels.trained),
         "kept": count,
+        **({"unknown": len(labels.unknown)} if len(labels.unknown) else {}),
         "level": 0.95,
         "accuracy": {name: with_interval(value, count) for name, value in measured.items()},
         "before": _before(folder, data),

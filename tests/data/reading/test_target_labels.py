@@ -149,3 +149,18 @@ def test_images_that_are_left_out_of_the_target_have_no_label(target: Domain, tm
     assert list(own_names(labels.within(left).trained)) == ["target/d3.png"]
     with pytest.raises(DataError, match="none of its images can be read"):
         labels.within(Domain(target.origin, target.paths[1:1]))
+
+
+def test_of_an_open_target_an_image_may_be_of_no_class(target: Domain, tmp_path: Path) -> None:
+    file = table(tmp_path / "labels.csv", "c0.png,cat", "d3.png,unknown", "c1.png,unknown")
+    labels = read(file, target, is_open=True)
+    assert as_names(labels) == {"c0.png": "cat"}
+    assert list(own_names(labels.unknown)) == ["target/c1.png", "target/d3.png"]
+    left = Domain(target.origin, tuple(path for path in target.paths if not path.endswith("d3.png")))
+    assert list(own_names(labels.within(left).unknown)) == ["target/c1.png"]
+    with pytest.raises(DataError, match=r"'unknown' is a label for data\.target_classes=open only"):
+        read(file, target)
+    with pytest.raises(DataError, match="no label but 'unknown'"):
+        read(table(tmp_path / "labels.csv", "d3.png,unknown"), target, is_open=True)
+    with pytest.raises(DataError, match="'unknown' here, 'cat' on line 2"):
+        read(table(tmp_path / "labels.csv", "c0.png,cat", "c0.png,unknown"), target, is_open=True)

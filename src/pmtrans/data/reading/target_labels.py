@@ -3,6 +3,8 @@
 A table (columns ``path`` and ``label``), a list, or class folders of copies whose file names are those of the target.
 A path is absolute, or relative to the target folder, to the table, or to ``root``. A row without a label says nothing.
 
+Where the target is open, the label ``unknown`` says that an image belongs to no class of the source.
+
 A part of the labels is drawn and kept for measuring: what is trained on cannot measure. The draw depends on the seed
 and on each image's own name, not on the other labels, so that labels which are added later do not change sides.
 """
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pmtrans.data.domain import Domain, LabelledDomain, subset
+from pmtrans.data.domain import UNKNOWN, Domain, LabelledDomain, subset
 from pmtrans.data.reading.classes import abbreviate, match_classes, names_by_classes, read_classes
 from pmtrans.data.reading.layouts import Request, known_suffixes, layout_of
 from pmtrans.data.reading.listing import Listing, MalformedLines, Row, read_text
@@ -32,10 +34,14 @@ LEAST_KEPT = 5
 
 @dataclass(frozen=True)
 class TargetLabels:
-    """``trained``: labels that train. ``kept``: labels that measure, and that no training sees (may be empty)."""
+    """``trained``: labels that train. ``kept``: labels that measure, and that no training sees (may be empty).
+
+    ``unknown``: images of an open target that belong to no known class.
+    """
 
     trained: LabelledDomain
     kept: LabelledDomain
+    unknown: Domain
 
     def within(self, target: Domain) -> TargetLabels:
         """Without images that the target no longer has, as they cannot be read."""
@@ -46,7 +52,8 @@ class TargetLabels:
         )
         if not len(trained):
             raise DataError(f"--target-labels {one_line(trained.origin)}: none of its images can be read")
-        return TargetLabels(trained, kept)
+        unknown = tuple(path for path in self.unknown.paths if path in known)
+        return TargetLabels(trained, kept, Domain(self.unknown.origin, unknown))
 
 
 def read_target_labels(
@@ -60,8 +67,12 @@ def read_target_labels(
     classes: str | Path | Sequence[str] | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
+    is_open: bool = False,
 ) -> TargetLabels:
-    """The labels, matched with the source's classes by name; every image must be one of the target's."""
+    """The labels, matched with the source's classes by name; every image must be one of the target's.
+
+    ``is_open``: the label ``unknown`` may be given.
+    """
     path = Path(spec)
     layout = layout_of(path)
     if layout is None:
@@ -75,33 +86,42 @@ def read_target_labels(
     if not rows:
         raise DataError(f"--target-labels {one_line(path)}: no label in it")
     listing = Listing(path, rows, layout.explicit_labels)
-    numbers = _numbers(listing, source_classes, classes)
+    numbers = _numbers(listing, source_classes, classes, is_open)
     given = _by_image(listing, numbers, target, root)
-    places = sorted(given)
+    places = sorted(place for place, number in given.items() if number >= 0)
+    if not places:
+        raise DataError(f"--target-labels {one_line(path)}: no label but {UNKNOWN!r}: give some of known classes too")
+    unknown = Domain(path, tuple(target.paths[place] for place in sorted(given.keys() - set(places))))
     labelled = LabelledDomain(
         Domain(path, tuple(target.paths[place] for place in places)),
         tuple(given[place] for place in places),
         tuple(source_classes),
     )
-    return _divide(labelled, _drawn_names(path), kept_share, seed)
+    return TargetLabels(*_divide(labelled, _drawn_names(path), kept_share, seed), unknown)
 
 
 def _numbers(
-    listing: Listing, source_classes: Sequence[str], classes: str | Path | Sequence[str] | None
+    listing: Listing, source_classes: Sequence[str], classes: str | Path | Sequence[str] | None, is_open: bool
 ) -> dict[str, int]:
-    """Label as written -> class; unknown ones are refused with their lines."""
+    """Label as written -> class, -1 for ``unknown`` in an open target; others are refused with their lines."""
     labels = {row.label for row in listing.rows if row.label is not None}
     named = {label: label for label in labels}
     if classes is not None:
         named = names_by_classes(listing, read_classes(classes))
     index = match_classes(named.values(), source_classes).index
+    if is_open:
+        index = {UNKNOWN: -1, **index}
     unknown = [row for row in listing.rows if named[row.label or ""] not in index]
     if unknown:
         known = f"the source has {abbreviate(source_classes)}"
         _refuse(
             listing,
             unknown,
-            lambda row: f"{row.label!r} is not a class.{nearest(row.label or '', source_classes)}",
+            lambda row: (
+                f"{row.label!r} is a label for data.target_classes=open only"
+                if row.label == UNKNOWN
+                else f"{row.label!r} is not a class.{nearest(row.label or '', source_classes)}"
+            ),
             known,
         )
     return {label: index[named[label]] for label in labels}
@@ -186,8 +206,13 @@ def _drawn_names(labels: Path) -> set[str] | None:
         ) from None
 
 
-def _divide(labelled: LabelledDomain, drawn: set[str] | None, share: float, seed: int) -> TargetLabels:
-    """Only images that were drawn at random can measure: those that were chosen are the difficult ones."""
+def _divide(
+    labelled: LabelledDomain, drawn: set[str] | None, share: float, seed: int
+) -> tuple[LabelledDomain, LabelledDomain]:
+    """(those that train, those that are kept).
+
+    Only images that were drawn at random can measure: those that were chosen are the difficult ones.
+    """
     lots = [random_seed(seed, "target labels", _own_name(path)) / 2**63 for path in labelled.paths]
     eligible = [place for place, path in enumerate(labelled.paths) if drawn is None or _own_name(path) in drawn]
     kept: list[int] = []
@@ -198,7 +223,7 @@ def _divide(labelled: LabelledDomain, drawn: set[str] | None, share: float, seed
     if len(kept) == len(labelled):
         kept = kept[:-1]
     left = set(range(len(labelled))) - set(kept)
-    return TargetLabels(subset(labelled, sorted(left)), subset(labelled, kept))
+    return subset(labelled, sorted(left)), subset(labelled, kept)
 
 
 def _own_name(path: str) -> str:
@@ -206,6 +231,6 @@ def _own_name(path: str) -> str:
     return "/".join(path.replace(os.sep, "/").split("/")[-2:])
 
 
-def own_names(labelled: LabelledDomain) -> Iterator[str]:
+def own_names(images: Domain | LabelledDomain) -> Iterator[str]:
     """Names by which the labelled images of two runs can be compared."""
-    return map(_own_name, labelled.paths)
+    return map(_own_name, images.paths)

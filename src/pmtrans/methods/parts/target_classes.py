@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from pmtrans.methods.method import TargetPass
+from pmtrans.methods.method import NO_CLASS, TargetPass
 from pmtrans.pseudo_labels import class_weights, otsu_threshold, present_classes, unknown_scores, without_absent
 
 Kind = Literal["partial", "open"]
@@ -37,7 +37,8 @@ class TargetClasses(nn.Module):
     def update(self, target: TargetPass, pinned_M: Tensor | None = None) -> None:
         """Look at the whole target as the model sees it now.
 
-        ``pinned_M``: labels that the user gave, -1 elsewhere. Their classes are present, and their images known.
+        ``pinned_M``: labels that the user gave, -1 elsewhere. Their classes are present, and their images known, or of
+        no known class where the label says so.
         """
         given_M = torch.zeros_like(self.known_M) if pinned_M is None else pinned_M >= 0
         if self.kind == "partial":
@@ -50,6 +51,8 @@ class TargetClasses(nn.Module):
         else:
             scores_M = unknown_scores(target.features_MF, target.logits_MK)
             self.known_M.copy_((scores_M <= otsu_threshold(scores_M)) | given_M)
+            if pinned_M is not None:
+                self.known_M[pinned_M == NO_CLASS] = False
 
     def known(self, target: TargetPass) -> TargetPass:
         """The images of known classes, with no probability for absent ones: what may carry a pseudo label."""
