@@ -22,6 +22,7 @@ from pmtrans.selection.assessment import (
 from pmtrans.selection.atc import negative_entropy, thresholded_confidence
 from pmtrans.selection.calibration import cautious_temperature, fit_temperature
 from pmtrans.selection.estimate import estimate_accuracy
+from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.signals import ModelSignals, PairSignals, read_model, read_pair
 from simulation import CLASSES, EVEN, simulate
 
@@ -184,3 +185,24 @@ def test_signals_read_both_models() -> None:
     pair = read_pair(world.baseline, other)
     assert (pair.images, pair.classes) == (60, CLASSES)
     assert pair.disputed == pytest.approx(1 - right)
+
+
+def test_a_model_that_calls_everything_one_class_is_not_believed() -> None:
+    source_labels = torch.arange(40) % 2
+    features = torch.randn(200, 6, generator=torch.Generator().manual_seed(0))
+    logits = torch.tensor([4.0, 0.0]) + 0.1 * features[:, :2]  # every image is of class 0, and all clusters agree
+    source = Evidence(features[:40], 4 * torch.eye(2)[source_labels], source_labels, features, logits)
+    estimate = estimate_accuracy(source)
+    assert estimate.parts["clusters"] == 1.0
+    assert (estimate.accuracy, estimate.low) == (pytest.approx(0.5), 0.0)
+    assert estimate.high > 0.9
+    later = replace(source, target_logits_MK=4 * torch.eye(2)[torch.arange(200) % 2])
+    moved = estimate_accuracy(later, source)
+    assert moved.low == 0.0
+    assert moved.high >= estimate.high
+
+    # a source of which as many are of that class says that the target may well be so
+    skewed = replace(source, source_labels_N=(torch.arange(40) < 2).long())
+    assert estimate_accuracy(skewed).accuracy == pytest.approx(0.95)
+    both = replace(source, target_logits_MK=4 * torch.eye(2)[(torch.arange(200) < 30).long()])
+    assert "balance" not in estimate_accuracy(both).parts

@@ -255,6 +255,9 @@ def test_doubts_name_missing_classes_and_images_that_fit_none() -> None:
     assert list(doubts(settings("same"), names, whole, whole)) == []
     for kind in ("partial", "open"):
         assert list(doubts(settings(kind), names, half, half)) == []
+    few = evidence(torch.full((20,), 2), 6, 6)
+    (doubt,) = doubts(settings("same"), names, few, whole)
+    assert "calls 100% of the target c:" in doubt
 
 
 def test_only_of_a_partial_target_classes_may_die_out() -> None:

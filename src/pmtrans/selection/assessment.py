@@ -25,6 +25,7 @@ from pmtrans.selection.signals import ModelSignals, PairSignals
 LEVEL = 0.9  # of the intervals
 READ = ("clusters", "own_clusters", "class_means")  # of the parts of a model's signals
 HALF = 50  # target images at which arbitration counts half
+ONE_CLASS = "balance"  # among the parts of an estimate: nearly all predictions are of one class
 COLLAPSED = 0.2  # of the target images, in classes that died out
 
 Name = Literal["probe", "source_only", "adapted"]
@@ -105,9 +106,15 @@ def regressors(signals: ModelSignals) -> list[float]:
 
 
 def estimate_source_model(signals: ModelSignals, constants: Constants) -> Estimate:
-    """The accuracy of a probe or a source-only model; the lower end is at least that by disagreement discrepancy."""
+    """The accuracy of a probe or a source-only model; the lower end is at least that by disagreement discrepancy.
+
+    A model that calls nearly everything one class agrees with any clusters: either the target is so, or the model is
+    blind. Then the estimate is what the source's class balance allows, and the lower end is 0.
+    """
     value = constants.accuracy(regressors(signals))
     estimate = _with_interval(value, constants.accuracy_spread, signals, signals.parts)
+    if signals.balance is not None and signals.balance < estimate.accuracy:
+        return replace(estimate, accuracy=signals.balance, low=0.0, parts={**signals.parts, ONE_CLASS: signals.balance})
     return replace(estimate, low=min(max(estimate.low, signals.floor), estimate.accuracy))
 
 
@@ -115,7 +122,10 @@ def estimate_adapted(before: Estimate, change: Change, pair: PairSignals, consta
     """The estimate of the model before adaptation plus the change."""
     parts = {"before_adaptation": before.accuracy, "change": change.gain}
     value = logit(before.accuracy + change.gain)
-    return _with_interval(value, constants.adapted_spread, pair, parts)
+    estimate = _with_interval(value, constants.adapted_spread, pair, parts)
+    if ONE_CLASS in before.parts:  # what it is measured from is not known
+        return replace(estimate, low=0.0, high=max(estimate.high, before.high))
+    return estimate
 
 
 def source_gain_regressors(on_probe: float, on_source: float, probe: float, source_only: float) -> list[float]:

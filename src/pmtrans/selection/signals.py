@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from pmtrans.pseudo_labels import cluster_agreement
@@ -15,7 +16,7 @@ from pmtrans.selection.agreement import agreement, class_mean_agreement
 from pmtrans.selection.arbitration import Arbitration, arbitrate
 from pmtrans.selection.atc import negative_entropy, thresholded_confidence
 from pmtrans.selection.calibration import cautious_temperature
-from pmtrans.selection.collapse import share_of_dying, without_classes
+from pmtrans.selection.collapse import TAKEN_OVER, share_of_dying, without_classes
 from pmtrans.selection.disagreement_discrepancy import accuracy_floor
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.optimal_transport import transported_confidence
@@ -25,12 +26,17 @@ DELTA = 0.05  # chance that the lower end by disagreement discrepancy is too hig
 
 @dataclass(frozen=True)
 class ModelSignals:
-    """One model that was not trained on the target. ``parts``: estimators, each in [0, 1]."""
+    """One model that was not trained on the target. ``parts``: estimators, each in [0, 1].
+
+    ``balance``: sum_k min(share of class k in the predictions, in the held-out source), the most that can be right of
+    a target with the class balance of the source, where nearly all predictions are of one class; None elsewhere.
+    """
 
     parts: dict[str, float]
     floor: float
     images: int
     classes: int
+    balance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,18 @@ def read_model(evidence: Evidence, neutral: Evidence | None = None, other: Evide
     }
     if other is not None:
         parts["agreement"] = agreement(predicted_M, other.target_predictions_M())
-    return ModelSignals(parts, accuracy_floor(evidence, DELTA), len(predicted_M), evidence.classes)
+    floor, balance = accuracy_floor(evidence, DELTA), one_class_balance(predicted_M, evidence)
+    return ModelSignals(parts, floor, len(predicted_M), evidence.classes, balance)
+
+
+def one_class_balance(predicted_M: Tensor, evidence: Evidence) -> float | None:
+    """``ModelSignals.balance``."""
+    classes = evidence.classes
+    target_K, source_K = (
+        torch.bincount(labels, minlength=classes).double() / len(labels)
+        for labels in (predicted_M, evidence.source_labels_N)
+    )
+    return target_K.minimum(source_K).sum().item() if classes > 1 and target_K.max() >= TAKEN_OVER else None
 
 
 def read_pair(

@@ -16,11 +16,12 @@ from pmtrans.config import Config
 from pmtrans.data.domain import UNKNOWN
 from pmtrans.data.domains import Data
 from pmtrans.data.reading.classes import abbreviate
-from pmtrans.errors import ConfigError
+from pmtrans.errors import ConfigError, one_line
 from pmtrans.pseudo_labels import present_classes, strangeness
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_notes import ClassBalance, annotate_model
 from pmtrans.selection.calibration import calibrated_probabilities, fit_temperature
+from pmtrans.selection.collapse import TAKEN_OVER, predicted_counts
 from pmtrans.selection.evidence import Evidence, judged_places
 from pmtrans.selection.prior import TargetPrior, estimate_prior, for_shares, named_shares, source_prior
 from pmtrans.selection.unknown_threshold import calibrate_unknown, fit_unknown
@@ -127,6 +128,13 @@ def doubts(config: Config, classes: tuple[str, ...], trained: Evidence, probe: E
     if config.data.target_classes != "same":
         return
     trained, probe = for_shares(trained), for_shares(probe)
+    counts_K = predicted_counts(trained.target_logits_MK)
+    share = counts_K.max().item() / len(trained.target_logits_MK)
+    if len(classes) > 1 and share >= TAKEN_OVER:
+        yield (
+            f"the model before adaptation calls {share:.0%} of the target {one_line(classes[counts_K.argmax()])}: "
+            "if that is wrong, it does not see the classes there, and no method is likely to"
+        )
     if len(trained.target_logits_MK) >= IMAGES_PER_CLASS * len(classes):
         present_K, _ = present_classes(trained.target_features_MD, trained.target_logits_MK, HARDLY_ANY)
         missing = [name for name, here in zip(classes, present_K.tolist(), strict=True) if not here]
