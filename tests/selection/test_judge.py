@@ -136,7 +136,7 @@ def test_a_candidate_that_was_removed_is_one_line(judge_of: Callable[..., Judge]
 def admitted_of(history: Sequence[Judged]) -> set[int]:
     """Guards by plain loops: arbitration, then source accuracy among the rest; nothing here collapses."""
     most = max(one.scores["arbitration"] for one in history)
-    unharmed = [place for place, one in enumerate(history) if one.scores["arbitration"] >= most - 0.04]
+    unharmed = [place for place, one in enumerate(history) if one.scores["arbitration"] >= most - 0.02]
     most = max(history[place].scores["source_accuracy"] for place in unharmed)
     return {place for place in unharmed if history[place].scores["source_accuracy"] >= most - 0.03}
 

@@ -71,7 +71,7 @@ def test_an_evaluation_that_harmed_the_target_is_refused() -> None:
 
 
 def test_arbitration_does_not_rank_what_it_admits() -> None:
-    history = [scores(1.0) | {"arbitration": 0.12}, scores(1.1) | {"arbitration": 0.09}]
+    history = [scores(1.0) | {"arbitration": 0.12}, scores(1.1) | {"arbitration": 0.11}]
     assert choose(history).index == 1
 
 

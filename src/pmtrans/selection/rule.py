@@ -33,7 +33,7 @@ from pmtrans.errors import UserError
 RANKED = ("information_maximisation", "bnm", "class_ami")
 TOLERANCE = 0.03  # of held-out source accuracy: a few images of a small hold-out
 NARROWEST = 1 / 3
-GAIN_TOLERANCE = 0.04  # of target accuracy: the error of arbitration between two good models
+GAIN_TOLERANCE = 0.02  # of target accuracy: the error of arbitration between two good models
 
 Scores = Mapping[str, float]
 
