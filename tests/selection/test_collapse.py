@@ -38,6 +38,13 @@ def test_a_dying_class_is_named_with_its_numbers() -> None:
     assert sign == ("Class 7 is dying: 8 images before, 0 now (mean probability 0.100 before, 0.011 now).")
 
 
+def test_dying_classes_share_a_line_the_largest_first() -> None:
+    before = [c for c in range(12) for _ in range(12 + c)]
+    (*_, sign) = collapse_signs(predicted([0] * len(before), 13), predicted(before, 13))
+    assert sign.startswith("Classes are dying: 11 (23 images before, 0 now), 10 (22 images before, 0 now), ")
+    assert sign.endswith(", 2 (14 images before, 0 now) and 1 more.")
+
+
 def test_what_was_so_before_is_a_property_of_the_target() -> None:
     narrow = predicted([0] * 78 + [1, 2], 10)
     assert len(collapse_signs(narrow)) == 2
@@ -58,7 +65,7 @@ def test_a_target_too_small_to_show_all_classes_is_not_called_collapsed(images: 
 
 def test_every_sign_is_one_line() -> None:
     signs = collapse_signs(predicted([0] * 80, 10), predicted(EVEN, 10))
-    assert len(signs) == 3 + 9
+    assert len(signs) == 3 + 1
     assert not any("\n" in sign for sign in signs)
 
 

@@ -35,7 +35,7 @@ def judged(step: int, rank: float, arbitration: float = 0.0, source: float = 0.9
 
 # Arbitration falls by 0.9 points and source accuracy by 0.7 at each evaluation, while every validator that ranks
 # rises. The guards allow 4 and 3 points: the first five evaluations are within both.
-FALLING = [judged(n, rank=n, arbitration=0.1 - 0.009 * (n - 1), source=0.95 - 0.007 * (n - 1)) for n in range(1, 21)]
+FALLING = [judged(n, rank=n, arbitration=0.1 - 0.0045 * (n - 1), source=0.95 - 0.007 * (n - 1)) for n in range(1, 21)]
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_refused_candidate_never_pushes_out_an_admitted_one(
 def test_where_no_admitted_one_is_kept_the_text_says_so() -> None:
     """The first loses the gate to the second and is dropped; the third refuses the second, but is no match for the
     first."""
-    history = [judged(1, 1, 0.05, source=0.8), judged(2, 1, 0.02, source=0.9), judged(3, 1, 0.08, source=0.7)]
+    history = [judged(1, 1, 0.065, source=0.8), judged(2, 1, 0.05, source=0.9), judged(3, 1, 0.08, source=0.7)]
     assert replay(history, 1) == (2,)
     choice = choose([one.scores for one in history], available=(2,))
     assert choice.admitted == (0,)

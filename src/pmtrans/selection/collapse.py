@@ -17,7 +17,7 @@ FEW_CLASSES = 1 / 3  # of the classes that could be predicted
 TAKEN_OVER = 0.9  # of the images
 DYING = 0.1  # of the images it had before
 LEAST_IMAGES = 3  # a class with fewer images before comes and goes by chance
-MOST_NAMED = 30  # dying classes that are named one by one
+MOST_NAMED = 10  # dying classes that are named, those with the most images before
 
 
 def predicted_counts(scores_MK: Tensor) -> Tensor:
@@ -75,11 +75,15 @@ def collapse_signs(
         if effective < effective_before / 2:
             signs.append(f"Predictions spread over {effective:.1f} classes in effect, {effective_before:.1f} before.")
         dying = dying_classes(counts_K, before_K).nonzero().flatten().tolist()
-        for c in dying[:MOST_NAMED]:
+        if len(dying) == 1:
+            (c,) = dying
             signs.append(
                 f"Class {names[c]} is dying: {before_K[c]} images before, {counts_K[c]} now "
                 f"(mean probability {mean_before_K[c]:.3f} before, {mean_K[c]:.3f} now)."
             )
-        if len(dying) > MOST_NAMED:
-            signs.append(f"{len(dying) - MOST_NAMED} more classes are dying.")
+        elif dying:
+            dying.sort(key=lambda c: -int(before_K[c]))
+            named = [f"{names[c]} ({before_K[c]} images before, {counts_K[c]} now)" for c in dying[:MOST_NAMED]]
+            more = f" and {len(dying) - MOST_NAMED} more" if len(dying) > MOST_NAMED else ""
+            signs.append(f"Classes are dying: {', '.join(named)}{more}.")
     return signs

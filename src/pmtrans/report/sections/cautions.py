@@ -38,11 +38,13 @@ def _warnings(material: Material) -> Iterator[str]:
     yield from _step_warnings(material)
     if material.evidence is not None:
         before = material.baseline_evidence
-        yield from collapse_signs(
+        signs = collapse_signs(
             material.evidence.sampled().target_logits_MK.softmax(1),
             before.sampled().target_logits_MK.softmax(1) if before is not None else None,
             classes=material.classes or None,
         )
+        said = {text for line in material.evaluations for text in line.get("warnings") or ()}
+        yield from (sign for sign in signs if sign not in said)
     yield from _game_warnings(material)
     waiting = [line["waiting_share"] for line in material.metrics if line.get("waiting_share") is not None]
     if waiting and sum(waiting) / len(waiting) > STARVED:
