@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from pmtrans.config import Config
+from pmtrans.methods.method import Context, Moment
+from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.signals import Interrupted, stop_on_signals
 from pmtrans.training.checkpoint import checkpoints
 from pmtrans.training.train import train
@@ -48,6 +50,23 @@ def test_a_second_signal_stops_at_once_and_loses_nothing_older(
     assert interrupted.value.exit_code == 143
     assert interrupted.value.at_once
     assert [path.name for path in checkpoints(run / "checkpoints")] == ["step-00000002"]
+    train(configure(), run, Witness())
+    assert_same_run(run, undisturbed)
+
+
+def test_a_signal_while_the_first_step_is_prepared_stops_it_there(
+    tmp_path: Path, configure: Callable[..., Config], undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(method: PMTrans, moment: Moment, context: Context) -> None:
+        send(signal.SIGTERM)()
+        context.check_stop()
+        pytest.fail("not heard")
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(PMTrans, "before_step", prepare)
+        with pytest.raises(Interrupted):
+            train(configure(), run, Witness())
     train(configure(), run, Witness())
     assert_same_run(run, undisturbed)
 

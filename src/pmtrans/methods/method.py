@@ -22,6 +22,7 @@ from pmtrans.losses.classification import classification_loss
 from pmtrans.model import Model
 
 NO_CLASS = -2  # given in place of a label: the image belongs to no known class
+CheckStop = Callable[[], None]  # raises where a signal has asked to stop
 LabelSmoothing = Annotated[float, Field(ge=0, lt=1, description="label smoothing of the classification loss")]
 
 
@@ -132,6 +133,7 @@ class Context:
     source_pass: Callable[[], SourcePass] | None = None
     source_sample: Callable[[], SourcePass] | None = None  # a part of it that evaluations look at anyway
     second_view: Callable[[], SecondView] | None = None
+    check_stop: CheckStop = lambda: None  # for work of minutes that changes nothing before its end
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
 

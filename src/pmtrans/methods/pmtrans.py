@@ -131,7 +131,8 @@ class PMTrans(Method):
             assert context.source_pass is not None
             labelled = with_known_rows(context.source_pass(), target, self.pinned_M)
             known, _ = self._known(target)
-            align_head(self.model.head, labelled, known, self.options.label_smoothing, self.target_classes)
+            smoothing, classes = self.options.label_smoothing, self.target_classes
+            align_head(self.model.head, labelled, known, smoothing, classes, context.check_stop)
             with torch.no_grad():
                 logits_MK = logits_of(self.model.head, features_MF)
         if self.bank is not None:

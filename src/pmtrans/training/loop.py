@@ -81,8 +81,7 @@ class Loop:
 
     def fit(self, observers: Sequence[Observer] = ()) -> None:
         """Train to the last step; evaluated and saved on the way."""
-        if self._asked_to_stop():  # while the model was being built: nothing is new since the last checkpoint
-            self.stop.check()
+        self._check_stop()  # while the model was being built: nothing is new since the last checkpoint
         try:
             with self._open_records() as records:
                 self._fit(records, observers)
@@ -138,6 +137,8 @@ class Loop:
 
         # pseudo labels, and whatever else a method refreshes between steps
         context = self.passes.context()
+        if self.step == 0:  # nothing is lost if it is made again
+            context.check_stop = self._check_stop
         torch.manual_seed(random_seed(self.config.seed, "before step", self.step))
         self.method.begin_step(moment, context)
 
@@ -190,6 +191,10 @@ class Loop:
             return NoRecords(self.sharded)
         train = self.config.train
         return Records(self.folder, train.keep_checkpoints, train.loggers, self.step, self.reporter)
+
+    def _check_stop(self) -> None:
+        if self._asked_to_stop():
+            self.stop.check()
 
     def _asked_to_stop(self) -> bool:
         """Where one process got a signal, all stop; one that comes just now is seen the next time."""

@@ -16,6 +16,8 @@ from pmtrans.errors import DataError, one_line
 from pmtrans.texts import TextError, parse_json
 
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+COMPARISONS = 200_000  # of two names, for hints: seconds of work
+LONG_NAME = 200  # characters: whatever is longer is compared with nothing
 
 
 def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
@@ -155,10 +157,19 @@ def describe_mismatch(found: Iterable[str], source_classes: Sequence[str]) -> st
     return f"it has {abbreviate(names)}, the source has {abbreviate(source_classes)}{hint}"
 
 
-def resembling(found: Iterable[str], known: Sequence[str]) -> list[str]:
-    """For a message: names that differ from a known one by a slip of a finger, with what was probably meant."""
-    pairs = ((name, difflib.get_close_matches(name, known, n=1, cutoff=0.75)) for name in sort_classes(found))
-    return [f"{one_line(name, 60)!r} for {one_line(meant[0], 60)!r}" for name, meant in pairs if meant]
+def describe_misspelt(found: Iterable[str], known: Sequence[str]) -> str:
+    """For a warning: names that differ from a known one by a slip of a finger, with what was probably meant.
+
+    At most ``COMPARISONS`` pairs of names are compared; how many were not is part of the answer. Empty: nothing to say.
+    """
+    names, known = sort_classes(found), [name for name in known if len(name) <= LONG_NAME]
+    compared = names[: COMPARISONS // max(1, len(known))]
+    pairs = [(n, difflib.get_close_matches(n, known, n=1, cutoff=0.75)) for n in compared if len(n) <= LONG_NAME]
+    misspelt = [f"{one_line(name, 60)!r} for {one_line(meant[0], 60)!r}" for name, meant in pairs if meant]
+    said = [f"is it a misspelt class? {abbreviate(misspelt)}"] if misspelt else []
+    if len(compared) < len(names):
+        said.append(f"{len(names) - len(compared)} more unknown names are too many to look for misspelt ones")
+    return "; ".join(said)
 
 
 def sort_classes(names: Iterable[str]) -> list[str]:

@@ -19,13 +19,13 @@ from pmtrans.data.reading.classes import (
     abbreviate,
     are_ids,
     describe_mismatch,
+    describe_misspelt,
     match_classes,
     names_by_classes,
     names_by_folders,
     read_classes,
     refuse_labels,
     refuse_unlabelled_folders,
-    resembling,
     sort_classes,
 )
 from pmtrans.data.reading.layouts import Request, known_suffixes, layout_of, located_rows
@@ -76,7 +76,8 @@ def read_source(
     else:
         named = names_by_folders(listing)
         known = tuple(named[label] for label in sort_classes(named))
-        numbers = {label: known.index(name) for label, name in named.items()}
+        position = {name: number for number, name in enumerate(known)}
+        numbers = {label: position[name] for label, name in named.items()}
     if len(set(numbers.values())) < least_classes:
         only = one_line(known[0]) if classes is None else abbreviate(named.values())
         raise DataError(f"{one_line(listing.origin)}: only one class, {only!r}; a source needs at least two")
@@ -110,7 +111,8 @@ def read_target(
         known = read_classes(classes)
         named = names_by_classes(listing, known)
         if listing.explicit_labels:
-            invalid = {label for label in counts if are_ids([label]) and named[label] not in known}
+            own = set(known)
+            invalid = {label for label in counts if are_ids([label]) and named[label] not in own}
             refuse_labels(listing, invalid, f"not an id of the classes file (0 to {len(known) - 1})")
     elif are_ids(source_classes):
         named = {label: label for label in counts}
@@ -133,9 +135,9 @@ def read_target(
     known_paths, labels = zip(*known_rows, strict=True)
     labelled = LabelledDomain(Domain(listing.origin, known_paths), labels, tuple(source_classes))
     names = (named[row.label] for row in listing.rows if row.label is not None)
-    unknown = Counter(name for name in names if name in match.unknown)
+    unknown = Counter(name for name in names if name not in match.index)
     warnings = _warnings(listing, unknown, match, source_classes, trained_on)
-    strange = tuple(row.path for row in listing.rows if row.label is not None and named[row.label] in match.unknown)
+    strange = tuple(row.path for row in listing.rows if row.label is not None and named[row.label] not in match.index)
     return Target(domain, labelled, warnings, tuple(sorted(unknown.items())), strange)
 
 
@@ -154,8 +156,8 @@ def _warnings(
             f"target has {unknown.total()} images of {len(unknown)} classes unknown to the source "
             f"({abbreviate(sort_classes(unknown))}): {use}"
         )
-        if misspelt := resembling(unknown, source_classes):
-            warnings.append(f"is it a misspelt class? {abbreviate(misspelt)}")
+        if misspelt := describe_misspelt(unknown, source_classes):
+            warnings.append(misspelt)
     if missing:
         warnings.append(f"target has no images of {len(missing)} source classes: {abbreviate(missing)}")
     unlabelled = sum(row.label is None for row in listing.rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pmtrans.config.sources import refuse_same_place, source_names
 from pmtrans.data.domain import Domain, LabelledDomain
-from pmtrans.data.reading.classes import abbreviate, are_ids, match_classes, resembling, sort_classes
+from pmtrans.data.reading.classes import abbreviate, are_ids, describe_misspelt, match_classes, sort_classes
 from pmtrans.data.reading.read import read_source
 from pmtrans.errors import DataError, one_line
 
@@ -69,8 +69,8 @@ def source_warnings(source: LabelledDomain) -> tuple[str, ...]:
     for number, name in enumerate(source.sources):
         own = [source.classes[label] for label, having in owners.items() if having == {number}]
         others = [source.classes[label] for label, having in owners.items() if having - {number}]
-        if misspelt := resembling(own, others):
-            warnings.append(f"source {one_line(name)}: is it a misspelt class? {abbreviate(misspelt)}")
+        if misspelt := describe_misspelt(own, others):
+            warnings.append(f"source {one_line(name)}: {misspelt}")
     return tuple(warnings)
 
 
