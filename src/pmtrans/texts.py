@@ -75,15 +75,15 @@ def parse_yaml(text: str) -> Any:
         raise TextError(f"not valid YAML: {_first_line(error)}") from None
 
 
-def checked(value: Any, schema: Any) -> Any:
-    """``value`` as ``schema``; the first thing that does not fit is named."""
+def checked(value: Any, schema: Any, name: str = "") -> Any:
+    """``value`` as ``schema``; the first thing that does not fit is named, below ``name``."""
     if schema is Any:
         return value
     try:
         return TypeAdapter(schema).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in (*filter(None, [name]), *first["loc"]))
         raise TextError(one_line(f"{where}: {first['msg']}" if where else first["msg"], 150)) from None
 
 

@@ -63,7 +63,7 @@ def test_a_source_of_many_classes_looks_each_name_up_once(tmp_path: Path, monkey
     for name in names:
         (tmp_path / f"{name}.jpg").touch()
     counted = {name: Counted(name) for name in names}
-    monkeypatch.setattr(read, "names_by_folders", lambda listing: {row.label: counted[row.label] for row in listing.rows})
+    monkeypatch.setattr(read, "names_by_folders", lambda _: counted)
     source = read.read_source(tmp_path / "list.csv")
     assert source.labels == tuple(range(2_000))
     assert Counted.compared < 100_000
@@ -107,8 +107,9 @@ def test_aligning_a_head_hears_a_signal_and_leaves_the_head_as_it_was() -> None:
     before = head.weight.detach().clone()
     head.register_forward_hook(lambda *_: request(signal.SIGTERM, None) if request.signal is None else None)
     source = SourcePass(torch.randn(40, 2), torch.zeros(40, 6), torch.arange(40) % 6)
+    target = TargetPass(torch.randn(40, 2), torch.zeros(40, 6))
     with pytest.raises(Interrupted):
-        head_alignment.align_head(head, source, TargetPass(source.features_NF, source.logits_NK), 0.1, None, request.check)
+        head_alignment.align_head(head, source, target, 0.1, None, request.check)
     assert torch.equal(head.weight, before)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import resource
 import shutil
 import socket
 from collections.abc import Callable
@@ -15,13 +16,15 @@ import pytest
 import safetensors.torch
 import torch
 
-from pmtrans.backbones.create import create_backbone
+from pmtrans.backbones.create import create_backbone, outline_backbone
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ModelError
 from pmtrans.model import Model
+from pmtrans.run import misfit, model_folder
 from pmtrans.run.model_folder import TrainedModel, load_model, save_model
 from pmtrans.run.model_notes import ClassBalance, annotate_model
+from tiny_data import TINY
 
 OPTIONS = {"depth": 1, "embed_dim": 24, "num_heads": 2}
 
@@ -71,6 +74,17 @@ CHANGES: dict[str, Change] = {
     "more classes": lambda config: config["pretrained_cfg"].update(label_names=["a", "b", "c"]),
     "options of no mapping": lambda config: config["pmtrans"].update(options=[1]),
     "checkpoint": lambda config: config["pmtrans"]["options"].update(checkpoint_path="/etc/passwd"),
+    "no finite mean": lambda config: config["pmtrans"]["preprocessing"].update(mean=[float("nan")] * 3),
+    "infinite std": lambda config: config["pmtrans"]["preprocessing"].update(std=[float("inf")] * 3),
+    "huge mean": lambda config: config["pmtrans"]["preprocessing"].update(mean=[10**400] * 3),
+    "negative std": lambda config: config["pmtrans"]["preprocessing"].update(std=[-0.5] * 3),
+    "tiny std": lambda config: config["pmtrans"]["preprocessing"].update(std=[1e-320] * 3),
+    "interpolation": lambda config: config["pmtrans"]["preprocessing"].update(interpolation="evil"),
+    "crop of more": lambda config: config["pmtrans"]["preprocessing"].update(resize_to=16),
+    "temperature of 401 digits": lambda config: config["pmtrans"].update(temperature=10**400),
+    "temperature of nearly 0": lambda config: config["pmtrans"].update(temperature=1e-320),
+    "infinite temperature": lambda config: config["pmtrans"].update(temperature=float("inf")),
+    "absurd bottleneck": lambda config: config["pmtrans"].update(bottleneck=10**400),
     "no section": lambda config: config.pop("pmtrans"),
     "section of no mapping": lambda config: config.update(pmtrans=[]),
     "nothing": lambda config: config.clear(),
@@ -90,6 +104,61 @@ def test_a_forged_configuration_is_one_line_and_opens_no_connection(
         load_model(folder)
     assert "\n" not in str(caught.value)
     assert "was changed since" not in str(caught.value)
+
+
+def enlarge(config: dict[str, Any], size: int, **options: object) -> None:
+    config["pmtrans"]["preprocessing"].update(image_size=size, resize_to=size)
+    config["pmtrans"]["options"].update(options)
+
+
+GIANTS: dict[str, Change] = {
+    "patches of 1 pixel": lambda config: enlarge(config, 8192, patch_size=1),
+    "large images": lambda config: enlarge(config, 8192),
+    "wide layers": lambda config: enlarge(config, 32, mlp_ratio=16_384),
+    "deep and wide": lambda config: enlarge(config, 32, depth=64, embed_dim=2048, num_heads=16),
+    "many classes": lambda config: config["pretrained_cfg"].update(label_names=[str(k) for k in range(10**6)]),
+    "a giant's name": lambda config: config["pmtrans"].update(backbone="vit_giant_patch14_clip_224", options={}),
+    "wide bottleneck": lambda config: config["pmtrans"].update(bottleneck=16_384),
+}
+
+
+@pytest.mark.parametrize("name", GIANTS)
+def test_an_architecture_that_is_not_that_of_the_weights_is_never_built(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Only its shapes are outlined: no tensor of it is allocated, so its size does not matter."""
+    change_config(folder, GIANTS[name])
+    monkeypatch.setattr(model_folder, "create_backbone", lambda *_: pytest.fail("built"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelError, match="weights do not fit") as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 200_000  # kB
+
+
+@pytest.mark.parametrize("patches", [4, 3])
+def test_the_number_of_patches_is_limited(folder: Path, monkeypatch: pytest.MonkeyPatch, patches: int) -> None:
+    """Not every transformer has a tensor that tells it: attention takes its square whatever the weights are."""
+    monkeypatch.setattr(misfit, "MAX_PATCHES", patches)
+    if patches == 4:
+        load_model(folder)
+    else:
+        with pytest.raises(ModelError, match="4 patches an image, at most 3"):
+            load_model(folder)
+
+
+@pytest.mark.parametrize("family", TINY)
+@pytest.mark.parametrize("head", ["linear", "mlp", "weight_norm", "pair"])
+def test_every_family_is_outlined_as_it_is_built(family: str, head: Any) -> None:
+    name, options, size = TINY[family]
+    for bottleneck in (0, 8):
+        built = Model(create_backbone(name, "none", size, options, bottleneck), 3, head)
+        with torch.device("meta"):
+            outline = Model(outline_backbone(name, size, options, bottleneck, True), 3, head)
+        assert all(tensor.is_meta for tensor in outline.state_dict().values())
+        shapes, expected = ({n: v.shape for n, v in m.state_dict().items()} for m in (outline, built))
+        assert shapes == expected
+        assert outline.backbone.patches == built.backbone.patches
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{" * 9999, '{"pmtrans": ' + "9" * 5000 + "}", "\x00"])
@@ -112,6 +181,8 @@ WEIGHTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     "another shape": (lambda state: state.update({"norm.weight": torch.zeros(7)}), NO_FIT),
     "no head": (lambda state: [state.pop("head.weight"), state.pop("head.bias")], NO_FIT),
     "empty": (lambda state: state.clear(), NO_FIT),
+    "complex": (lambda state: state.update({"norm.weight": state["norm.weight"].to(torch.complex64)}), NO_FIT),
+    "truth values": (lambda state: state.update({"norm.weight": state["norm.weight"] > 0}), NO_FIT),
 }
 
 

@@ -148,7 +148,7 @@ def test_of_a_weights_file_only_the_name_is_published(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda config: config.pop("pmtrans"), "no 'pmtrans'"),
-        (lambda config: config["pmtrans"].update(temperature=-1), "temperature is '-1'"),
+        (lambda config: config["pmtrans"].update(temperature=-1), "temperature: Input should be greater"),
         (lambda config: config["pmtrans"].update(backbone="vit_tinny_patch16_224"), "Did you mean"),
         (lambda config: config["pretrained_cfg"].update(label_names=["a", "b"]), "do not fit"),
     ],

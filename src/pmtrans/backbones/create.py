@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,32 @@ def create_backbone(
     ``options`` are passed on to timm's model (``drop_path_rate``, ``depth``, ...). ``bottleneck``: its width, 0: none.
     ``distillation_token``: whether the features of a distilled DeiT are the mean of both tokens, as in timm.
     """
-    if forbidden := sorted(_RESERVED & (options or {}).keys()):
+    backbone = _split(name, weights, image_size, options or {})
+    with _refused_as(f"Backbone {one_line(name)!r} cannot be split into embed and encode at {image_size} px"):
+        with torch.no_grad():  # a trial pass: does the timm model support embed, encode and scores?
+            backbone.eval()
+            encoding = backbone.encode(backbone.embed(torch.zeros(1, 3, image_size, image_size)), scored=1)
+            probe = nn.Linear(backbone.features, 2)
+            backbone.attention_scores(encoding, probe, torch.zeros(1, dtype=torch.long))
+    return _shaped(backbone, bottleneck, distillation_token)
+
+
+def outline_backbone(
+    name: str, image_size: int, options: dict[str, Any], bottleneck: int, distillation_token: bool
+) -> Backbone:
+    """The backbone with the shapes of its tensors only: nothing is allocated and nothing computed, whatever its size."""
+    with torch.device("meta"):
+        return _shaped(_split(name, "none", image_size, options), bottleneck, distillation_token)
+
+
+def _split(name: str, weights: str, image_size: int, options: dict[str, Any]) -> Backbone:
+    if forbidden := sorted(_RESERVED & options.keys()):
         raise ModelError(f"backbone.options.{forbidden[0]} is reserved: weights come from backbone.weights.")
-    refuse_absurd(options or {})
+    refuse_absurd(options)
     set_fused_attn(True)
     if weights.startswith("hf-hub:"):
         name, weights = weights, "timm"
-    model = _timm_model(name, weights == "timm", image_size, options or {})
+    model = _timm_model(name, weights == "timm", image_size, options)
     stem_name = next((stem for stem in _STEMS if hasattr(model, stem)), None)
     if not _has_attention(model):
         raise ModelError(f"Backbone {one_line(name)!r} is not a transformer: PatchMix needs patches and attention.")
@@ -60,25 +80,27 @@ def create_backbone(
     if weights not in ("none", "timm"):
         load_weights(model, Path(weights))
     family = next(family for family in FAMILIES if family.accepts(model))
-    try:
-        backbone = family(model, stem_name, image_size)
-        with torch.no_grad():  # a trial pass: does the timm model support embed, encode and scores?
-            backbone.eval()
-            encoding = backbone.encode(backbone.embed(torch.zeros(1, 3, image_size, image_size)), scored=1)
-            probe = nn.Linear(backbone.features, 2)
-            backbone.attention_scores(encoding, probe, torch.zeros(1, dtype=torch.long))
-    except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
-        if is_out_of_memory(error):
-            raise
-        raise ModelError(
-            f"Backbone {one_line(name)!r} cannot be split into embed and encode at {image_size} px: "
-            f"{one_line(error or type(error).__name__, 150)}"
-        ) from None
+    with _refused_as(f"Backbone {one_line(name)!r} cannot be split into embed and encode at {image_size} px"):
+        return family(model, stem_name, image_size)
+
+
+def _shaped(backbone: Backbone, bottleneck: int, distillation_token: bool) -> Backbone:
     if not distillation_token and isinstance(backbone, ClassTokenBackbone):
-        backbone.class_token_alone = getattr(model, "dist_token", None) is not None
+        backbone.class_token_alone = getattr(backbone.trunk, "dist_token", None) is not None
     if bottleneck:
         backbone.narrow(bottleneck)
     return backbone.train()
+
+
+@contextmanager
+def _refused_as(what: str) -> Iterator[None]:
+    """timm's models say in many ways that they are not what is expected here."""
+    try:
+        yield
+    except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(f"{what}: {one_line(error or type(error).__name__, 150)}") from None
 
 
 def refuse_absurd(options: dict[str, Any]) -> None:

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from PIL import Image
+from pydantic import AfterValidator, Field
 from torch import Tensor
 from torchvision.transforms import InterpolationMode, v2
 
 Transform = Callable[[Image.Image], Tensor]
+MAX_SIDE = 8192  # pixels, beyond every transformer of timm
+Side = Annotated[int, Field(ge=8, le=MAX_SIDE)]
+Interpolation = Annotated[str, AfterValidator(lambda name: InterpolationMode(name).value)]
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a backbone's input is prepared; stored with the model and used by every command."""
+    """How a backbone's input is prepared; stored with the model and used by every command.
 
-    image_size: int
-    resize_to: int
-    interpolation: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    The limits are of those that are read from a folder.
+    """
+
+    image_size: Side
+    resize_to: Side
+    interpolation: Interpolation
+    mean: Annotated[tuple[Annotated[float, Field(ge=-1e4, le=1e4)], ...], Field(min_length=3, max_length=3)]
+    std: Annotated[tuple[Annotated[float, Field(ge=1e-4, le=1e4)], ...], Field(min_length=3, max_length=3)]
+
+    def __post_init__(self) -> None:
+        if self.resize_to < self.image_size:
+            raise ValueError(f"resize_to is {self.resize_to}, less than image_size, {self.image_size}")
 
     @property
     def crop_ratio(self) -> float:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import safetensors.torch
 import torch
+from pydantic import Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from pmtrans.backbones.create import create_backbone, refuse_absurd
+from pmtrans.backbones.create import MAX_WIDTH, create_backbone, outline_backbone
 from pmtrans.backbones.head import HeadKind
 from pmtrans.config import BackboneConfig
 from pmtrans.data.transforms import Preprocessing
@@ -27,6 +27,7 @@ from pmtrans.errors import ModelError, one_line
 from pmtrans.files import is_missing, new_folder, regular, write_json, write_text
 from pmtrans.model import Model
 from pmtrans.run.checksums import ChangedError, of_weights, verify_config, verify_weights, with_checksum
+from pmtrans.run.misfit import refuse_misfit
 from pmtrans.run.model_card import ModelCard, render_card
 from pmtrans.run.model_notes import ClassBalance, read_balance, read_unknown
 from pmtrans.selection.calibration import read_temperature
@@ -35,7 +36,9 @@ from pmtrans.texts import checked, read_json
 from pmtrans.version import __version__
 
 _HEAD, _BOTTLENECK = "pmtrans_head.", "pmtrans_bottleneck."
-MAX_INPUT = 8192  # pixels, beyond every transformer of timm
+Architecture = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")]  # of timm, and nothing to fetch
+Bottleneck = Annotated[int, Field(ge=0, le=MAX_WIDTH)]
+Names = Annotated[list[str], Field(min_length=2)]
 
 
 @dataclass(frozen=True)
@@ -69,21 +72,12 @@ def load_model(folder: Path) -> TrainedModel:
         expected = verify_config(folder, config)
         ours = checked(config["pmtrans"], dict[str, Any])
         temperature = read_temperature(ours)
-        classes = tuple(checked(config["pretrained_cfg"]["label_names"], list[str]))
+        classes = tuple(checked(config["pretrained_cfg"]["label_names"], Names, "label_names"))
         balance, unknown = read_balance(ours, classes), read_unknown(ours)
-        preprocessing: Preprocessing = checked(ours["preprocessing"], Preprocessing)
-        backbone = BackboneConfig(
-            name=ours["backbone"],
-            weights="none",
-            options=ours["options"],
-            bottleneck=checked(ours.get("bottleneck", 0), int),
-            distillation_token=checked(ours.get("distillation_token", True), bool),
-        )
-        head: HeadKind = checked(ours["head"], HeadKind)
-        _refuse_more_than_an_architecture(backbone, preprocessing, classes)
+        preprocessing: Preprocessing = checked(ours["preprocessing"], Preprocessing, "preprocessing")
+        backbone, head = _read_backbone(ours), checked(ours["head"], HeadKind, "head")
         verify_weights(folder, expected)
-        state = safetensors.torch.load_file(regular(folder / "model.safetensors"))
-        _refuse_not_finite(state)
+        state = _read_weights(folder, backbone, preprocessing, len(classes), head)
     except ChangedError:
         raise
     except (FileNotFoundError, PermissionError):  # safetensors has the first for both
@@ -91,7 +85,7 @@ def load_model(folder: Path) -> TrainedModel:
     except KeyError as error:
         raise ModelError(f"{shown!r} was not written by pmtrans: config.json has no {error}.") from None
     except (TypeError, AttributeError, ValueError, OSError, SafetensorError) as error:
-        raise ModelError(f"{shown!r} cannot be opened: {one_line(error, 150)}") from None
+        raise ModelError(f"{shown!r} cannot be opened: {one_line(error, 200)}") from None
     try:
         shape = backbone.bottleneck, backbone.distillation_token
         built = create_backbone(backbone.name, "none", preprocessing.image_size, backbone.options, *shape)
@@ -102,17 +96,28 @@ def load_model(folder: Path) -> TrainedModel:
     return TrainedModel(model.eval(), classes, preprocessing, backbone, temperature, balance, unknown)
 
 
-def _refuse_more_than_an_architecture(
-    backbone: BackboneConfig, preprocessing: Preprocessing, classes: tuple[str, ...]
-) -> None:
-    """A model folder that was received names a transformer of timm, of a size that exists, and nothing to fetch."""
-    if not re.fullmatch(r"[A-Za-z0-9_]{1,100}", backbone.name):
-        raise ValueError(f"config.json: backbone {one_line(backbone.name, 60)!r} is not the name of an architecture")
-    if not 8 <= preprocessing.image_size <= preprocessing.resize_to <= MAX_INPUT or len(classes) < 2:
-        raise ValueError("config.json: image_size, resize_to or the classes are impossible")
-    if not len(preprocessing.mean) == len(preprocessing.std) == 3 or not all(preprocessing.std):
-        raise ValueError("config.json: mean and std must be three numbers")
-    refuse_absurd(backbone.options)
+def _read_backbone(section: dict[str, Any]) -> BackboneConfig:
+    return BackboneConfig(
+        name=checked(section["backbone"], Architecture, "backbone"),
+        weights="none",
+        options=checked(section["options"], dict[str, Any], "options"),
+        bottleneck=checked(section.get("bottleneck", 0), Bottleneck, "bottleneck"),
+        distillation_token=checked(section.get("distillation_token", True), bool, "distillation_token"),
+    )
+
+
+def _read_weights(
+    folder: Path, backbone: BackboneConfig, preprocessing: Preprocessing, classes: int, head: HeadKind
+) -> dict[str, Tensor]:
+    """All tensors of the file, once their shapes are those of the architecture, which is not built before."""
+    file, shape = regular(folder / "model.safetensors"), (backbone.bottleneck, backbone.distillation_token)
+    outline = outline_backbone(backbone.name, preprocessing.image_size, backbone.options, *shape)
+    with torch.device("meta"):
+        model = Model(outline, classes, head)
+    refuse_misfit(file, model, _tensors(model), _ignored(model))
+    state = safetensors.torch.load_file(file)
+    _refuse_not_finite(state)
+    return state
 
 
 def _refuse_not_finite(state: dict[str, Tensor]) -> None:
@@ -143,13 +148,17 @@ def _tensors(model: Model) -> dict[str, Tensor]:
 
 
 def _load(model: Model, state: dict[str, Tensor]) -> None:
-    prefixes = (*(f"{name}." for name in _classifier_names(model)), _HEAD, _BOTTLENECK)
     used, share = (f"{_classifier_names(model)[0]}.", _shares(model)[0]) if _is_timm(model) else (_HEAD, None)
     head = _part(state, used)
     model.head.load_state_dict({name: value / share for name, value in head.items()} if share else head)
     if model.backbone.bottleneck is not None:
         model.backbone.bottleneck.load_state_dict(_part(state, _BOTTLENECK))
-    model.backbone.load_timm_state_dict({n: v for n, v in state.items() if not n.startswith(prefixes)})
+    model.backbone.load_timm_state_dict({n: v for n, v in state.items() if not n.startswith(_ignored(model))})
+
+
+def _ignored(model: Model) -> tuple[str, ...]:
+    """How names begin that are not of the backbone: whichever of them the head does not use may be there."""
+    return (*(f"{name}." for name in _classifier_names(model)), _HEAD, _BOTTLENECK)
 
 
 def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

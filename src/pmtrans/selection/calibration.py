@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pmtrans.errors import ModelError, one_line
+from pmtrans.errors import ModelError
 from pmtrans.selection.evidence import MANY_CLASSES, even_sample
+from pmtrans.texts import TextError, checked
 
 LOWEST, HIGHEST = 0.05, 20.0
+Temperature = Annotated[float, Field(strict=True, ge=1e-3, le=1e6)]  # one that leaves probabilities finite
 
 
 def fit_temperature(logits_NK: Tensor, labels_N: Tensor) -> float:
@@ -61,10 +64,10 @@ def expected_calibration_error(probabilities_NK: Tensor, labels_N: Tensor, *, bi
 
 def read_temperature(section: Mapping[str, Any]) -> float:
     """``temperature`` of the ``pmtrans`` section of a model folder's ``config.json``; 1.0 where none is stored."""
-    stored = section.get("temperature", 1.0)
-    if isinstance(stored, bool) or not isinstance(stored, (int, float)) or not (math.isfinite(stored) and stored > 0):
-        raise ModelError(f"config.json: pmtrans.temperature is {one_line(stored, 60)!r}, not a number above 0.")
-    return float(stored)
+    try:
+        return float(checked(section.get("temperature", 1.0), Temperature, "pmtrans.temperature"))
+    except TextError as error:
+        raise ModelError(f"config.json: {error}") from None
 
 
 def calibrated_probabilities(logits_BK: Tensor, temperature: float) -> Tensor:
