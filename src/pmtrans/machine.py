@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from pmtrans.errors import ModelError, one_line
+from pmtrans.errors import ConfigError, ModelError, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -148,6 +149,27 @@ def available_memory(device: torch.device) -> int:
 def cores() -> int:
     """Those that this process may use, which in a container are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_for(processes: int) -> int:
+    """Threads of each of several processes: the number in ``OMP_NUM_THREADS``, else an equal share of the cores."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has a number for each nesting
+    return int(first) if re.fullmatch(r"[1-9][0-9]{0,3}", first) else max(1, cores() // processes)
+
+
+def refuse_many(processes: int) -> None:
+    """More processes than this machine could ever use would take its memory before the first of them works."""
+    most = max(64, 4 * cores())
+    if processes > most:
+        raise ConfigError(f"{processes} processes: this machine has {cores()} cores, at most {most} are possible.")
+
+
+def cache_folder() -> Path:
+    """Where what is made of data is kept for all runs: ``$PMTRANS_CACHE`` or ``~/.cache/pmtrans``."""
+    try:
+        return Path(os.environ.get("PMTRANS_CACHE") or Path.home() / ".cache" / "pmtrans")
+    except RuntimeError:  # a user without an entry and without HOME, as in some containers
+        raise ConfigError("This user has no home folder: set PMTRANS_CACHE to a folder for caches.") from None
 
 
 def useful_workers(images: int, batch_size: int) -> int:

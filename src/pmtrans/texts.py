@@ -21,6 +21,7 @@ SETTINGS_BYTES = 100_000  # recipes, overrides, config.yaml: YAML is slow to rea
 JSON_BYTES = 100_000_000  # JSON and logs of a run
 LIST_BYTES = 1_000_000_000  # lists and tables of images
 MAX_DEPTH = 40
+MAX_BITS = 1024  # of an integer
 MAX_IMAGES = 10_000_000  # of a domain
 
 
@@ -88,7 +89,7 @@ def checked(value: Any, schema: Any, name: str = "") -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Like ``safe_load``, refusing aliases and depth while it reads."""
+    """Like ``safe_load``, refusing aliases, depth and endless integers while it reads."""
 
     _depth = 0
 
@@ -101,6 +102,15 @@ class _PlainLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
+
+    def construct_yaml_int(self, node: Any) -> Any:
+        value = super().construct_yaml_int(node)
+        if value.bit_length() > MAX_BITS:  # Python refuses to write out thousands of digits, in a message too
+            raise TextError(f"an integer of more than {MAX_BITS} bits")
+        return value
+
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_yaml_int)
 
 
 def _refuse_deep(value: Any) -> None:

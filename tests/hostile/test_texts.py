@@ -54,6 +54,14 @@ BAD_YAML = {
 }
 
 
+@pytest.mark.parametrize("text", ["seed: 0x" + 4000 * "f", "[[0b" + 2000 * "1" + "]]", "a: -0" + 1000 * "7"])
+def test_an_endless_integer_of_yaml_is_one_line(text: str) -> None:
+    """Python cannot even write it into a message."""
+    with pytest.raises(TextError, match=r"^an integer of more than 1024 bits$"):
+        parse_yaml(text)
+    assert parse_yaml("seed: 0x" + 200 * "f") == {"seed": int(200 * "f", 16)}
+
+
 @pytest.mark.parametrize("name", BAD_YAML)
 def test_a_hostile_recipe_is_one_line(tmp_path: Path, name: str) -> None:
     recipe = tmp_path / "recipe.yaml"

@@ -47,18 +47,14 @@ def create_backbone(
     """
     backbone = _split(name, weights, image_size, options or {})
     with _refused_as(f"Backbone {one_line(name)!r} cannot be split into embed and encode at {image_size} px"):
-        with torch.no_grad():  # a trial pass: does the timm model support embed, encode and scores?
-            backbone.eval()
-            encoding = backbone.encode(backbone.embed(torch.zeros(1, 3, image_size, image_size)), scored=1)
-            probe = nn.Linear(backbone.features, 2)
-            backbone.attention_scores(encoding, probe, torch.zeros(1, dtype=torch.long))
+        _try(backbone.eval())
     return _shaped(backbone, bottleneck, distillation_token)
 
 
 def outline_backbone(
     name: str, image_size: int, options: dict[str, Any], bottleneck: int, distillation_token: bool
 ) -> Backbone:
-    """The backbone with the shapes of its tensors only: nothing is allocated and nothing computed, whatever its size."""
+    """The backbone with the shapes of its tensors only: whatever its size, nothing is allocated or computed."""
     with torch.device("meta"):
         return _shaped(_split(name, "none", image_size, options), bottleneck, distillation_token)
 
@@ -82,6 +78,14 @@ def _split(name: str, weights: str, image_size: int, options: dict[str, Any]) ->
     family = next(family for family in FAMILIES if family.accepts(model))
     with _refused_as(f"Backbone {one_line(name)!r} cannot be split into embed and encode at {image_size} px"):
         return family(model, stem_name, image_size)
+
+
+@torch.no_grad()
+def _try(backbone: Backbone) -> None:
+    """A trial pass: does the timm model support embed, encode and scores?"""
+    image = torch.zeros(1, 3, backbone.image_size, backbone.image_size)
+    encoding = backbone.encode(backbone.embed(image), scored=1)
+    backbone.attention_scores(encoding, nn.Linear(backbone.features, 2), torch.zeros(1, dtype=torch.long))
 
 
 def _shaped(backbone: Backbone, bottleneck: int, distillation_token: bool) -> Backbone:

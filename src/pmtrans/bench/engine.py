@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pmtrans.bench.execute import Outcome, execute
 from pmtrans.bench.jobs import Job
-from pmtrans.machine import cores
+from pmtrans.machine import refuse_many, threads_for
 from pmtrans.progress import Reporter
 from pmtrans.signals import Interrupted
 
@@ -59,6 +59,7 @@ class LocalProcesses:
     lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
     def __init__(self, slots: int, threads: int | None = None) -> None:
+        refuse_many(slots)
         self.slots = slots
         self.threads = threads or threads_for(slots)
         self._context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and CUDA's state
@@ -86,11 +87,6 @@ class LocalProcesses:
     def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
-
-
-def threads_for(slots: int) -> int:
-    """Threads per process: an equal share of the cores, or ``OMP_NUM_THREADS`` if set."""
-    return int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // slots))
 
 
 def visible_gpus() -> list[str]:

@@ -64,11 +64,20 @@ def _root(
 
 def main() -> None:
     """Entry point: a user error is one line and exit code 2, a failed training one line and exit code 1."""
+    _replace_what_cannot_be_encoded()
     try:
         _main()
     except KeyboardInterrupt:  # before a command listens to signals
         _say("Interrupted.")
         sys.exit(130)
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    """Names hold any character, and a stream may be ASCII (``PYTHONIOENCODING``): escapes can still be read."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict":
+            with suppress(AttributeError, OSError, ValueError):
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _main() -> None:

@@ -51,7 +51,9 @@ def serve(
         float, typer.Option(min=0, max=1, help="Abstain where the calibrated probability is below this.")
     ] = 0.0,
     max_images: Annotated[int, typer.Option(min=1, help="Images in one request.")] = DEFAULTS.images,
-    max_megabytes: Annotated[float, typer.Option(min=0.001, help="Size of one image.")] = DEFAULTS.image_bytes / 1e6,
+    max_megabytes: Annotated[
+        float, typer.Option(min=0.001, max=100_000, help="Size of one image.")
+    ] = DEFAULTS.image_bytes / 1e6,
     batch_size: Annotated[
         int, typer.Option(min=1, help="Images of all requests in one forward pass.")
     ] = DEFAULTS.batch_size,

@@ -1,8 +1,9 @@
-"""What all verbs have in common: an option that is given twice is refused, as one would win silently."""
+"""What all verbs have in common: an option given twice is refused, as one would win silently; so are nan and inf."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import typer
@@ -18,7 +19,9 @@ class Verb(TyperCommand):
         if not ctx.resilient_parsing:  # completion parses half a command line
             _, _, given = self.make_parser(ctx).parse_args(args=list(args))
             _refuse_repeated(given)
-        return super().parse_args(ctx, args)
+        remaining = super().parse_args(ctx, args)
+        _refuse_not_finite(self.params, ctx.params)
+        return remaining
 
 
 class Verbs(typer.Typer):
@@ -26,6 +29,14 @@ class Verbs(typer.Typer):
 
     def command(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
         return super().command(*args, **{"cls": Verb, **options})
+
+
+def _refuse_not_finite(options: Iterable[Any], values: Mapping[str, Any]) -> None:
+    """A range with one end lets the infinite pass, and without ends also ``nan``."""
+    for option in options:
+        value = values.get(option.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{option.opts[0]} is {value}, not a finite number.")
 
 
 def _refuse_repeated(given: Iterable[Any]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from pmtrans.machine import cores
+from pmtrans.machine import refuse_many, threads_for
 from pmtrans.processes.environment import FOLDER, LAUNCHER, private_folder
 
 GRACE = 20.0  # seconds for the others to notice and to end by themselves
@@ -22,12 +22,12 @@ def launch(arguments: Sequence[str], count: int) -> int:
 
     Signals go to all of them: they finish the step, save once and end.
     """
-    threads = str(max(1, cores() // count))
+    refuse_many(count)
     shared = {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # DDP's advice on unused parameters
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
+        "OMP_NUM_THREADS": str(threads_for(count)),
     }
     command = [sys.executable, "-m", "pmtrans", *arguments]
     processes: list[subprocess.Popen[bytes]] = []

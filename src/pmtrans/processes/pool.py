@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from pmtrans.addresses import is_remote
 from pmtrans.errors import DataError, TrainingError, one_line
-from pmtrans.machine import cores
+from pmtrans.machine import refuse_many, threads_for
 from pmtrans.processes.ray_cluster import RETRIES, RayCluster
 
 Piece = TypeVar("Piece")
@@ -72,6 +72,7 @@ class LocalPool:
     lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
     def __init__(self, slots: int) -> None:
+        refuse_many(slots)
         self.slots = slots
         self._context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and CUDA's state
         self._executor: ProcessPoolExecutor | None = None
@@ -85,8 +86,7 @@ class LocalPool:
 
     def _pool(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // self.slots))
-            arguments = (threads, self._context.Value("i", 0), _visible_gpus())
+            arguments = (threads_for(self.slots), self._context.Value("i", 0), _visible_gpus())
             self._executor = ProcessPoolExecutor(self.slots, self._context, _start, arguments)
         return self._executor
 

@@ -33,6 +33,7 @@ def meeting_point(environment: Mapping[str, str], patience: timedelta) -> Any:
     address = environment.get("MASTER_ADDR", "")
     if not address:
         raise ConfigError("WORLD_SIZE says that there are several processes, and MASTER_ADDR not where they meet.")
+    _refuse_unresolvable(address)
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or not _is_loopback(address):
         return next(dist.rendezvous("env://", timeout=patience))[0]  # type: ignore[attr-defined]
     # torch's own store listens on every interface, also for an address that only this machine has
@@ -72,6 +73,17 @@ def _private(folder: Path) -> Path:
     if not stat.S_ISDIR(status.st_mode) or others or (os.name == "posix" and status.st_uid != os.getuid()):
         raise RunError(f"{one_line(folder)!r}, where the processes meet, must be a folder that only you can open.")
     return folder
+
+
+def _refuse_unresolvable(address: str) -> None:
+    """torch would ask for it again and again until its patience ends, which is minutes."""
+    try:
+        socket.getaddrinfo(address, None)
+    except (OSError, UnicodeError) as error:
+        reason = one_line(getattr(error, "strerror", None) or error, 100)
+        raise ConfigError(
+            f"MASTER_ADDR {one_line(address, 100)!r} is no machine that can be found: {reason}."
+        ) from None
 
 
 def _is_loopback(address: str) -> bool:

@@ -111,8 +111,8 @@ def _read_weights(
 ) -> dict[str, Tensor]:
     """All tensors of the file, once their shapes are those of the architecture, which is not built before."""
     file, shape = regular(folder / "model.safetensors"), (backbone.bottleneck, backbone.distillation_token)
-    outline = outline_backbone(backbone.name, preprocessing.image_size, backbone.options, *shape)
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        outline = outline_backbone(backbone.name, preprocessing.image_size, backbone.options, *shape)
         model = Model(outline, classes, head)
     refuse_misfit(file, model, _tensors(model), _ignored(model))
     state = safetensors.torch.load_file(file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated
@@ -20,6 +19,7 @@ from pmtrans.inference.predictor import Predictor
 from pmtrans.machine import cores
 from pmtrans.serving.answers import Answers, Health, Problem, Ready, answer, as_text
 from pmtrans.serving.batching import Batcher
+from pmtrans.serving.decoders import Decoders
 from pmtrans.serving.keys import ApiKeys, RequireKey
 from pmtrans.serving.limits import Limits
 from pmtrans.serving.metrics import CONTENT_TYPE, Metrics
@@ -52,9 +52,7 @@ def create_app(
     metrics = metrics or Metrics()
     trained = predictor.trained
     batcher = Batcher(predictor, limits.batch_size, limits.batching_window)
-    decoders = ThreadPoolExecutor(
-        decoding_threads or cores(), "decode"
-    )  # also bounds how many images are decoded at once
+    decoders = Decoders(decoding_threads or cores(), limits.decode_seconds)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -90,9 +88,8 @@ def create_app(
         if len(images) > limits.images:
             raise HTTPException(413, f"{len(images)} images at once, {limits.images} allowed")
         with metrics.images_in_work(len(images)):
-            decode = asyncio.get_running_loop().run_in_executor
             tensors = await asyncio.gather(
-                *(decode(decoders, decode_upload, upload, predictor.transform, trained.preprocessing, limits)
+                *(decoders(decode_upload, upload, predictor.transform, trained.preprocessing, limits)
                   for upload in images)
             )  # fmt: skip
             outputs = await asyncio.gather(*(batcher(tensor, attention) for tensor in tensors))
@@ -109,7 +106,11 @@ def create_app(
 
     @app.get("/ready", responses={503: {"model": Problem, "description": "the model cannot predict now"}})
     async def ready() -> Ready:
-        """Whether the model predicts. If its last pass failed, or none was made yet, one is made now."""
+        """Whether images are decoded and the model predicts. If its last pass failed, or none was made, one is made."""
+        if decoders.are_held:
+            raise HTTPException(
+                503, f"each of {decoders.threads} decoders has held one image for {limits.decode_seconds:g} s"
+            )
         if not batcher.works:
             size = trained.preprocessing.image_size
             try:

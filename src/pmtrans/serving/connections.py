@@ -187,7 +187,10 @@ class Turns:
 
 
 class RateLimitedLog(logging.Filter):
-    """At most ``count`` records in ``seconds``; the next one that passes says how many were left out."""
+    """At most ``count`` records in ``seconds``; the next one that passes says how many were left out.
+
+    Requests that a stop cancels are no errors: the server says in one line how many there were.
+    """
 
     def __init__(self, count: int = 10, seconds: float = 60.0) -> None:
         super().__init__()
@@ -196,6 +199,8 @@ class RateLimitedLog(logging.Filter):
         self._dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+            return False
         now = time.monotonic()
         while self._passed and now - self._passed[0] > self.seconds:
             self._passed.popleft()

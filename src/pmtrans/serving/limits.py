@@ -18,6 +18,7 @@ class Limits:
     pixels: int = 50_000_000
     batch_size: int = 32  # images of all requests in one forward pass
     batching_window: float = 0.005  # seconds to wait for more requests before a forward pass
+    decode_seconds: float = 30.0  # of one image; the service is not ready while every decoder takes longer
 
     @property
     def request_bytes(self) -> int:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from safetensors import SafetensorError
 
 from pmtrans.config import Config
+from pmtrans.errors import RunError, one_line
 from pmtrans.files import checksum_of, write_atomically, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.model_card import describe_training
 from pmtrans.run.model_folder import TrainedModel, save_model
 from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
-from pmtrans.texts import checked, read_json
+from pmtrans.texts import TextError, checked, read_json
 from pmtrans.training.build import Task
 
 
@@ -76,6 +78,18 @@ def read_finished(folder: RunFolder) -> Finished | None:
         return Finished(**{**vars(stored), "evidence": evidence})
     except (OSError, TypeError, ValueError, KeyError, AttributeError, SafetensorError):
         return None
+
+
+def read_seconds(folder: RunFolder) -> float:
+    """How long the training of a finished stage took."""
+    try:
+        stored = read_json(folder.finished, dict[str, Any]).get("seconds")
+        return float(checked(stored, Annotated[float, Field(ge=0, le=1e12)], "seconds"))
+    except (OSError, TextError) as error:
+        raise RunError(
+            f"{one_line(folder.finished)!r} cannot be read ({one_line(error, 100)}): remove the folder "
+            f"{one_line(folder.path)!r}, and the same command trains it again."
+        ) from None
 
 
 def _checksum(folder: RunFolder, content: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from pmtrans.data.image import EXTENSIONS
 from pmtrans.data.reading.listing import MalformedLines, Row, canonical_label
 from pmtrans.errors import DataError, one_line
+from pmtrans.machine import cache_folder
 
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "fine_label")
 
@@ -68,7 +69,7 @@ def _labels(dataset: Any, column: str | None) -> list[str | None]:
 
 
 def _write_images(folder: Path, dataset: Any, column: str) -> list[str]:
-    cache = Path(os.environ.get("PMTRANS_CACHE") or Path.home() / ".cache" / "pmtrans") / "datasets"
+    cache = cache_folder() / "datasets"
     home = cache / f"{folder.resolve().name}-{dataset._fingerprint}"
     cache.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(dir=cache))

@@ -18,7 +18,7 @@ from typing import Any
 from pmtrans.addresses import absolute, open_filesystem, reached
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import Row
-from pmtrans.data.reading.shard_index import LABEL_KEYS, cache_folder, one_at_a_time, shard_indexes, shard_version
+from pmtrans.data.reading.shard_index import LABEL_KEYS, index_folder, one_at_a_time, shard_indexes, shard_version
 from pmtrans.data.tar_writer import add_file, tar_file
 from pmtrans.errors import DataError, nearest, one_line
 from pmtrans.files import WriteError, write_atomically
@@ -105,7 +105,7 @@ def _shard_of(address: str, version: str, file: Any, image: str, label: str | No
     parts = (absolute(address), version, image, label or "")
     digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     stem = os.path.splitext(os.path.basename(address))[0]
-    shard = cache_folder() / f"{stem}-{digest}.tar"
+    shard = index_folder() / f"{stem}-{digest}.tar"
     if not shard.is_file():
         with one_at_a_time(shard.with_suffix(".making")):
             if not shard.is_file():

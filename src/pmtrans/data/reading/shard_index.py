@@ -27,6 +27,7 @@ from pmtrans.data.reading.folders import is_leftover_name
 from pmtrans.data.reading.listing import canonical_label
 from pmtrans.errors import DataError, one_line
 from pmtrans.files import write_atomically
+from pmtrans.machine import cache_folder
 from pmtrans.texts import MAX_IMAGES, TextError, parse_json
 
 try:
@@ -58,14 +59,14 @@ class ShardIndex:
         return [packed_path(shard, offset, length, name) for offset, length, name in places]
 
 
-def cache_folder() -> Path:
-    """Where indexes and what was made of Parquet files are kept: ``$PMTRANS_CACHE`` or ``~/.cache/pmtrans``."""
-    return Path(os.environ.get("PMTRANS_CACHE") or Path.home() / ".cache" / "pmtrans") / "shards"
+def index_folder() -> Path:
+    """Where indexes and what was made of Parquet files are kept."""
+    return cache_folder() / "shards"
 
 
 def shard_indexes(shards: Sequence[str], label_key: str | None = None) -> list[ShardIndex]:
     """The index of every shard: from the cache if it is of this very shard, else made, by one process at a time."""
-    folder = cache_folder()
+    folder = index_folder()
     kept = [folder / f"{_digest(absolute(shard), label_key or '')}.index" for shard in shards]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         versions = list(pool.map(shard_version, shards))
