@@ -10,6 +10,7 @@ import pwd
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def test_decoders_are_held_once_each_has_taken_too_long() -> None:
             await asyncio.to_thread(started[1].wait)
             assert decoders.are_held is expected
             may_end.set()
-            assert await asyncio.gather(first, second) == ["image", "image"]
+            assert list(await asyncio.gather(first, second)) == ["image", "image"]
             assert not decoders.are_held
             may_end.clear()
             decoders.shutdown()
@@ -160,9 +161,10 @@ def test_decoders_are_held_once_each_has_taken_too_long() -> None:
     asyncio.run(scenario())
 
 
-def test_a_service_whose_decoders_are_held_is_not_ready(saved_model: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = saved_model()  # type: ignore[operator]
-    app = create_app(Predictor(load_model(folder), "cpu"), Limits(decode_seconds=7), decoding_threads=3)
+def test_a_service_whose_decoders_are_held_is_not_ready(
+    saved_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_app(Predictor(load_model(saved_model()), "cpu"), Limits(decode_seconds=7), decoding_threads=3)
     with TestClient(app) as client:
         assert client.get("/ready").status_code == 200
         monkeypatch.setattr(Decoders, "are_held", True)
