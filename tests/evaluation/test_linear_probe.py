@@ -80,3 +80,22 @@ def test_of_very_many_images_a_sample_is_enough(monkeypatch: pytest.MonkeyPatch)
 
     fit_probe(Counting(), features, labels, features[:0], labels[:0], seed=0)
     assert set(seen) == {30}
+
+
+def test_with_very_many_classes_parts_of_the_images_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = clusters(1200, classes=40, width=16, noise=0.6)
+    held, held_labels = clusters(400, classes=40, width=16, seed=1, noise=0.6)
+    whole = fit_probe(create_head("linear", 16, 40), features, labels, held, held_labels, seed=0)
+    monkeypatch.setattr(linear_probe, "MOST_LOGITS", 40_000)
+    monkeypatch.setattr(linear_probe, "STEP_LOGITS", 40 * 150)
+    seen: list[int] = []
+    objective = linear_probe._objective
+    monkeypatch.setattr(linear_probe, "_objective", lambda h, x, *rest: seen.append(len(x)) or objective(h, x, *rest))
+    parts = fit_probe(create_head("linear", 16, 40), features, labels, held, held_labels, seed=0)
+    assert max(seen) == 150
+    assert parts.strength == 0.003
+    assert parts.holdout_accuracy is not None
+    assert whole.holdout_accuracy is not None
+    assert parts.holdout_accuracy >= whole.holdout_accuracy - 0.02
+    with torch.no_grad():
+        assert parts.holdout_accuracy == (parts.head(held).argmax(1) == held_labels).double().mean().item()

@@ -4,6 +4,9 @@ min over w of CE(head_w(features), labels) + strength / 2 |w|^2 (biases are not 
 several strengths. Of these the strongest is taken whose accuracy on the held-out source is within one
 standard error of the best (Breiman et al., Classification and Regression Trees, 1984): a few held-out images cannot
 tell two strengths apart, and the stronger one trusts the source less.
+
+With thousands of classes L-BFGS over all logits would take hours: beyond ``MOST_LOGITS`` the weakest strength is fitted
+by Adam, each step on another part of the images. The gradient of a class falls with their number, the penalty does not.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from pmtrans.machine import fallback_device
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
 WITHOUT_HOLDOUT = 0.1
 MOST = 50_000  # source images: more of them move the classifier less than the domains differ
+MOST_LOGITS = 20_000_000  # of all images: above DomainNet's 345 classes
 ITERATIONS = 100  # of L-BFGS at each strength
+STEPS, STEP_LOGITS, LEARNING_RATE = 300, 7_000_000, 0.01  # of Adam
+CHUNK = 1024  # held-out images
 
 
 @dataclass(frozen=True)
@@ -42,15 +48,18 @@ def fit_probe(
     features_NF, holdout_MF = (one.to(place, torch.float64) for one in (features_NF, holdout_MF))
     labels_N, holdout_labels_M = labels_N.to(place), holdout_labels_M.to(place)
     head = copy.deepcopy(head).to(place, torch.float64).eval()
+    classes = int(labels_N.max()) + 1
+    if classes * len(labels_N) > MOST_LOGITS:
+        fitted = _fit_by_parts(head.float(), features_NF.float(), labels_N, STRENGTHS[-1], classes)
+        accuracy = _accuracy(fitted, holdout_MF.float(), holdout_labels_M)
+        return LinearProbe(fitted.to(device), STRENGTHS[-1], accuracy)
     if not len(holdout_labels_M):
         fitted = _fit(head, features_NF, labels_N, WITHOUT_HOLDOUT)
         return LinearProbe(fitted.to(device, torch.float32), WITHOUT_HOLDOUT, None)
     path: list[LinearProbe] = []
     for strength in STRENGTHS:
         fitted = _fit(copy.deepcopy(head), features_NF, labels_N, strength)  # an MLP's weights vanish if it is strong
-        with torch.no_grad():
-            right = fitted(holdout_MF).argmax(1) == holdout_labels_M
-        path.append(LinearProbe(fitted, strength, right.double().mean().item()))
+        path.append(LinearProbe(fitted, strength, _accuracy(fitted, holdout_MF, holdout_labels_M)))
     chosen = path[one_standard_error([probe.holdout_accuracy or 0.0 for probe in path], len(holdout_labels_M))]
     return LinearProbe(chosen.head.to(device, torch.float32), chosen.strength, chosen.holdout_accuracy)
 
@@ -70,8 +79,37 @@ def _sample(features_NF: Tensor, labels_N: Tensor, seed: int) -> tuple[Tensor, T
     return features_NF[drawn], labels_N[drawn]
 
 
-def _fit(head: nn.Module, features_NF: Tensor, labels_N: Tensor, strength: float) -> nn.Module:
+@torch.no_grad()
+def _accuracy(head: nn.Module, features_MF: Tensor, labels_M: Tensor) -> float | None:
+    """On held-out images; None where there are none."""
+    if not len(labels_M):
+        return None
+    predicted = torch.cat([head(rows).argmax(1) for rows in features_MF.split(CHUNK)])
+    return (predicted == labels_M).double().mean().item()
+
+
+def _objective(head: nn.Module, features_NF: Tensor, labels_N: Tensor, strength: float) -> Tensor:
+    """With the weights of the layers, not of their parameters: the length of a direction (weight_norm) is free."""
     layers = [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
+    penalty = sum((layer.weight.square().sum() for layer in layers), start=features_NF.new_zeros(()))
+    return cross_entropy(head(features_NF), labels_N) + strength / 2 * penalty
+
+
+def _fit_by_parts(head: nn.Module, features_NF: Tensor, labels_N: Tensor, strength: float, classes: int) -> nn.Module:
+    """Adam, its rate falling to 0; a step sees evenly spaced images, the next one those beside them."""
+    optimiser = torch.optim.Adam(head.parameters(), lr=LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, STEPS)
+    stride = max(1, math.ceil(len(labels_N) * classes / STEP_LOGITS))
+    for step in range(STEPS):
+        optimiser.zero_grad()
+        part = slice(step % stride, None, stride)
+        _objective(head, features_NF[part], labels_N[part], strength).backward()
+        optimiser.step()
+        schedule.step()
+    return head
+
+
+def _fit(head: nn.Module, features_NF: Tensor, labels_N: Tensor, strength: float) -> nn.Module:
     optimiser = torch.optim.LBFGS(
         head.parameters(),
         max_iter=ITERATIONS,
@@ -82,9 +120,7 @@ def _fit(head: nn.Module, features_NF: Tensor, labels_N: Tensor, strength: float
 
     def objective() -> Tensor:
         optimiser.zero_grad()
-        # of the layers, not of their parameters: the length of a direction (weight_norm) is free
-        penalty = sum((layer.weight.square().sum() for layer in layers), start=features_NF.new_zeros(()))
-        loss = cross_entropy(head(features_NF), labels_N) + strength / 2 * penalty
+        loss = _objective(head, features_NF, labels_N, strength)
         loss.backward()
         return loss
 
