@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import timm
 
-from pmtrans.cli.early import method_names, require_model, require_run
+from pmtrans.cli.early import _architectures, method_names, require_backbone, require_model, require_run
 from pmtrans.errors import ModelError, RunError
 from pmtrans.methods import METHODS
 
@@ -34,6 +35,7 @@ def test_no_verb_imports_anything_heavy_to_refuse_a_wrong_path_or_name(tmp_path:
         f"train --source nowhere --target {tmp_path} --out run",
         f"train --source {tmp_path} --target nowhere --out run",
         f"train {data} --out run --method pmtras",
+        f"train {data} --out run --backbone vit_tny_patch16_224",
         f"train {data} --out run --weights nowhere.safetensors",
         f"train {data} --out run --recipe nowhere.yaml",
         f"train {data} --out run --from nowhere",
@@ -71,6 +73,13 @@ def test_no_verb_imports_anything_heavy_to_refuse_a_wrong_path_or_name(tmp_path:
     assert all(line.startswith("error: ") for line in said)
     assert said[0] == "error: --source nowhere: there is no such folder or file"
     assert said[1] == "error: --target nowhere: there is no such folder or file"
+
+
+def test_the_architectures_in_the_files_of_timm_are_those_it_lists() -> None:
+    assert _architectures() == {*timm.list_models(), "pmtrans_digits_vit"}
+    with pytest.raises(ModelError, match=r"has no model 'vit_tny_patch16_224'\. Did you mean 'vit_tiny_patch16_224'"):
+        require_backbone("vit_tny_patch16_224.augreg_in21k")
+    require_backbone("vit_tiny_patch16_224.no_such_tag")
 
 
 def test_the_names_of_the_methods_are_those_of_their_files() -> None:

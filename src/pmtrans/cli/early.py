@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ def require_settings(
     config = checked(Config, load_tree(recipe, overrides, flags))
     require_method(str(config.method.get("name", "pmtrans")))
     require_device(config.train.device)
+    require_backbone(config.backbone.name)
     if not config.data.sources or config.data.target is None:
         raise ConfigError("Give both domains: --source DIR and --target DIR (or data.source and data.target).")
     require_sources(config.data.sources)
@@ -73,6 +76,22 @@ def require_device(name: str | None) -> None:
     kind, _, number = (name or "cpu").partition(":")
     if kind not in DEVICES or (number and not number.isdecimal()):
         raise ConfigError(f"--device {one_line(name)!r}: take {', '.join(DEVICES)}, or one of several, such as cuda:1.")
+
+
+def require_backbone(name: str) -> None:
+    """An architecture, by the decorators in its files: its import takes seconds. The tag is looked at later."""
+    architecture, known = name.partition(".")[0], _architectures()
+    if known and architecture not in known and not name.startswith(("hf-hub:", "local-dir:")):
+        raise ModelError(f"timm has no model {one_line(architecture)!r}.{nearest(architecture, sorted(known))}")
+
+
+def _architectures() -> set[str]:
+    """Timm's and our own; empty where timm is not laid out as files: then its own list, later, decides."""
+    spec = find_spec("timm")
+    files = list(Path(spec.origin).parent.glob("models/*.py")) if spec is not None and spec.origin is not None else []
+    own = Path(__file__).parents[1].glob("backbones/*.py") if files else ()
+    registered = re.compile(r"^@register_model\b.*\s+def (\w+)\(", re.MULTILINE)
+    return {name for file in (*files, *own) for name in registered.findall(file.read_text(encoding="utf-8"))}
 
 
 def require_method(name: str) -> None:
