@@ -121,7 +121,7 @@ def make_cases(arguments: argparse.Namespace) -> tuple[list[Case], list[Survey]]
             rotated = [settings[(4 * place + 3 * number + 3 * k) % len(settings)] for k in range(BESIDE_ALL)]
             names = settings if draw == "all" else rotated
             signals: SourceSignals | None = None
-            for one in adapt(known.name, known.source, known.target, draw, names, arguments.seed + place):
+            for one in adapt(known, draw, names, arguments.seed + place):
                 signals = signals or read_source_models(one.probe, one.source_only)
                 case, chosen = to_case(one, signals)
                 cases.append(case)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -106,19 +106,23 @@ class KnownTask:
     pixels: int
     source: Features
     target: Features
+    larger: tuple[Features, Features] | None = None  # both domains at the size of the weights, where that is another
 
 
 def read_tasks(office: Path | None, weights: Path | None, cache: Path) -> list[KnownTask]:
     """Office-31's six at two image sizes, where it is given, and the demo's digits."""
     tasks = []
-    for pixels in IMAGE_SIZES if office is not None and weights is not None else ():
-        assert office is not None
-        assert weights is not None
-        domains = {
-            letter: extract(office / folder, "deit_tiny_patch16_224", weights, pixels, cache)
-            for letter, folder in OFFICE_31.items()
-        }
-        tasks += [KnownTask(f"{s}2{t}", pixels, domains[s], domains[t]) for s in domains for t in domains if s != t]
+    if office is not None and weights is not None:
+        small, large = (
+            {
+                letter: extract(office / folder, "deit_tiny_patch16_224", weights, pixels, cache)
+                for letter, folder in OFFICE_31.items()
+            }
+            for pixels in IMAGE_SIZES
+        )
+        pairs = [(s, t) for s in OFFICE_31 for t in OFFICE_31 if s != t]
+        tasks += [KnownTask(f"{s}2{t}", IMAGE_SIZES[0], small[s], small[t], (large[s], large[t])) for s, t in pairs]
+        tasks += [KnownTask(f"{s}2{t}", IMAGE_SIZES[1], large[s], large[t]) for s, t in pairs]
     printed, handwritten = (
         extract(folder, "pmtrans_digits_vit", weights_path(), DIGITS_SIZE, cache)
         for folder in write_digits(cache / "digits")
@@ -268,10 +272,9 @@ def draw_target(draw: str, labels_M: Tensor, classes: int, seed: int) -> Tensor:
     return torch.from_numpy(places)
 
 
-def adapt(
-    task: str, source: Features, target: Features, draw: str, names: list[str], seed: int
-) -> Iterator[Adaptation]:
+def adapt(known: KnownTask, draw: str, names: list[str], seed: int) -> Iterator[Adaptation]:
     """One probe and one source-only model, and an adaptation from it by each of the settings."""
+    task, source, target = known.name, known.source, known.target
     torch.manual_seed(1000 * seed + DRAWS.index(draw))
     classes, width = len(source.classes), source.features_MD.shape[1]
     images = Domain(Path(task), tuple(map(str, range(len(source.labels_M)))))
@@ -293,6 +296,9 @@ def adapt(
     )  # fmt: skip
     probe.head.load_state_dict(fitted.head.state_dict())
     of_probe = domains.evidence(probe)
+    if known.larger is not None:
+        of_source, of_target = (domain.features_MD for domain in known.larger)
+        of_probe = replace(of_probe, source_ground_NG=of_source[held], target_ground_MG=of_target[places])
     source_only = _copy(probe)
     for _ in _train(source_only, domains, Setting(lambda m, s, y, t, p: _supervised(m, s, y), 1e-3), SOURCE_STEPS, 1):
         pass

@@ -52,6 +52,33 @@ def test_arbitration_equals_the_plain_judgement(made_up: EvidenceMaker, neighbou
     assert any(outcome)
 
 
+def test_on_two_grounds_the_judgement_is_the_mean_of_both(made_up: EvidenceMaker) -> None:
+    baseline = made_up(targets=60)
+    noise = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
+    adapted = replace(baseline, target_logits_MK=baseline.target_logits_MK + 4 * noise)
+    generator = torch.Generator().manual_seed(4)
+    source, target = (torch.randn(len(rows), 7, generator=generator)
+                      for rows in (baseline.source_labels_N, baseline.target_logits_MK))  # fmt: skip
+    both = replace(baseline, source_ground_NG=source, target_ground_MG=target)
+    second = replace(baseline, source_features_ND=source, target_features_MD=target)
+    alone = (plain_arbitration(one, adapted, 10) for one in (baseline, second))
+    plain = [(a + b) / 2 for a, b in zip(*alone, strict=True)]
+    judged = arbitrate(both, adapted)
+    assert judged.outcome_M.tolist() == plain
+    assert judged.gain == pytest.approx(sum(plain) / 60)
+    assert judged.for_adapted == sum(one > 0 for one in plain)
+    assert adapted.on_features_of(both).target_ground_MG is target
+    assert both.on_features_of(baseline).target_ground_MG is None
+    absent = torch.tensor([True, False, False, False, False])
+    kept = both.without_source_of(absent)
+    assert kept.source_ground_NG is not None
+    assert torch.equal(kept.source_ground_NG, source[baseline.source_labels_N != 0])
+    with pytest.raises(UserError, match="of both domains"):
+        replace(both, source_ground_NG=None)
+    with pytest.raises(UserError, match="one row per image"):
+        replace(both, target_ground_MG=target[:-1])
+
+
 def test_a_model_does_not_differ_from_itself(made_up: EvidenceMaker) -> None:
     judged = arbitrate(made_up(), made_up())
     assert (judged.gain, judged.for_adapted, judged.for_baseline, judged.p_value) == (0.0, 0, 0, 1.0)

@@ -21,7 +21,7 @@ from pmtrans.evaluation import passes as domain_passes
 from pmtrans.methods.method import SecondView
 from pmtrans.progress import Reporter
 from pmtrans.training import passes as training_passes
-from pmtrans.training.build import build_model, build_untrained
+from pmtrans.training.build import build_model, build_untrained, second_view_size
 
 
 def indices(batches: list[Batch]) -> list[tuple[list[int], list[int]]]:
@@ -133,7 +133,7 @@ def test_the_target_under_the_untrained_backbone_is_seen_once_and_disturbs_nothi
     with torch.no_grad():
         next(passes.model.backbone.parameters()).add_(1)
     data = read_data(config, Reporter(quiet=True))
-    passes.untrained = lambda: build_untrained(config, data)
+    passes.untrained = lambda: build_untrained(config, data, config.data.image_size)
     passes.forget()
     context, random = passes.context(), torch.get_rng_state()
     assert context.second_view is not None
@@ -151,7 +151,8 @@ def test_behind_a_bottleneck_the_untrained_features_are_those_of_the_backbone_al
     plain, narrow = configure(), configure(backbone__bottleneck=6)
     data = read_data(plain, Reporter(quiet=True))
     images = torch.rand(2, 3, plain.data.image_size, plain.data.image_size)
-    found = [build_untrained(config, data)[0].eval().features_and_logits(images)[0] for config in (plain, narrow)]
+    size = plain.data.image_size
+    found = [build_untrained(config, data, size)[0].eval().features_and_logits(images)[0] for config in (plain, narrow)]
     assert torch.equal(*found)
     assert build_model(narrow, data).model.backbone.features == 6
 
@@ -181,5 +182,5 @@ def test_the_second_view_sees_images_as_large_as_the_pretrained_weights_did(
 def seen_by(config: Config) -> SecondView:
     passes, _ = parts_of(config)
     data = read_data(config, Reporter(quiet=True))
-    passes.untrained = lambda: build_untrained(config, data)
+    passes.untrained = lambda: build_untrained(config, data, second_view_size(config, passes.model))
     return passes.second_view()

@@ -195,6 +195,11 @@ class SelectionConfig(SettingsSection):
         "best",
         description="what goes to `model/`: the best of probe, source-only and adapted model, or the adapted one",
     )
+    second_ground: bool = Field(
+        True,
+        description="where the pretrained weights know larger images than `data.image_size`, judge by their features "
+        "too: one more pass over target and held-out source",
+    )
     game: bool = Field(True, description="at each evaluation, measure how far the players are from equilibrium")
     source_contributions: bool = Field(
         False, description="of several sources, also fit the probe without each: what each one contributes"

@@ -7,6 +7,10 @@ image that the two models call differently is judged by its nearest neighbours a
 that both models call the same and the held-out source images with their true labels. Where adaptation
 repaired a cluster that a source boundary cut in two, the repaired half finds its witnesses; where it tore one
 apart (a label shift, say), the torn images find the baseline's. The balance estimates the change of accuracy.
+
+Images that were made small for training lose what tells classes apart. Where the untrained backbone saw them larger as
+well, that is a second ground, and the judgement is the mean of both: the first misses what a method gained by the help
+of larger images, the second sides with it.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class Arbitration:
-    """The judgement of each target image: +1 for the adapted model, -1 for the baseline, 0 for neither."""
+    """The judgement of each target image, in [-1, 1]: +1 for the adapted model, -1 for the baseline, 0 for neither."""
 
     outcome_M: Tensor
 
@@ -42,7 +46,7 @@ class Arbitration:
     @property
     def gain(self) -> float:
         """Estimated change of target accuracy by adaptation, in [-1, 1]."""
-        return (self.for_adapted - self.for_baseline) / len(self.outcome_M)
+        return self.outcome_M.double().mean().item()
 
     @property
     def p_value(self) -> float:
@@ -56,8 +60,6 @@ def arbitrate(baseline: Evidence, adapted: Evidence, *, neighbours: int = NEIGHB
     check_same_images(baseline, adapted)
     called_M, adapted_M = baseline.target_predictions_M(), adapted.target_predictions_M()
     agreed_M = called_M == adapted_M
-    features_MD = normalize(baseline.target_features_MD.float(), dim=1)
-    witnesses_WD = torch.cat([features_MD[agreed_M], normalize(baseline.source_features_ND.float(), dim=1)], dim=0)
     labels_W = torch.cat([called_M[agreed_M], baseline.source_labels_N])
 
     # A class that adaptation wiped out has no witness left on the target: its loss must not count as a win.
@@ -65,16 +67,22 @@ def arbitrate(baseline: Evidence, adapted: Evidence, *, neighbours: int = NEIGHB
     kept_K = torch.bincount(called_M[agreed_M], minlength=baseline.classes)
     voiceless_K = dying_classes(kept_K, had_K)
 
-    outcome_M = torch.zeros(len(called_M), dtype=torch.int8)
+    grounds = [(baseline.source_features_ND, baseline.target_features_MD)]
+    if baseline.source_ground_NG is not None and baseline.target_ground_MG is not None:
+        grounds.append((baseline.source_ground_NG, baseline.target_ground_MG))
+    outcome_M = torch.zeros(len(called_M))
     disputed = (~agreed_M).nonzero().flatten()
-    for start in range(0, len(disputed), chunk):
-        rows = disputed[start : start + chunk]
-        nearest_RW = (features_MD[rows] @ witnesses_WD.T).topk(min(neighbours, len(labels_W)), dim=1).indices
-        witnesses_R = labels_W[nearest_RW]
-        votes_for_adapted = (witnesses_R == adapted_M[rows, None]).sum(1)
-        votes_for_baseline = (witnesses_R == called_M[rows, None]).sum(1)
-        judged = (votes_for_adapted - votes_for_baseline).sign()
-        outcome_M[rows] = torch.where((judged > 0) & voiceless_K[called_M[rows]], 0, judged).to(torch.int8)
+    for source_ND, target_MD in grounds:
+        target_MD = normalize(target_MD.float(), dim=1)
+        witnesses_WD = torch.cat([target_MD[agreed_M], normalize(source_ND.float(), dim=1)], dim=0)
+        for rows in disputed.split(chunk):
+            nearest_RW = (target_MD[rows] @ witnesses_WD.T).topk(min(neighbours, len(labels_W)), dim=1).indices
+            witnesses_R = labels_W[nearest_RW]
+            votes_for_adapted = (witnesses_R == adapted_M[rows, None]).sum(1)
+            votes_for_baseline = (witnesses_R == called_M[rows, None]).sum(1)
+            judged = (votes_for_adapted - votes_for_baseline).sign()
+            judged = torch.where((judged > 0) & voiceless_K[called_M[rows]], 0, judged)
+            outcome_M[rows] += judged / len(grounds)
     return Arbitration(outcome_M)
 
 

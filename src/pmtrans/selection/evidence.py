@@ -1,6 +1,6 @@
 """What every validator reads: the outputs of one model on held-out source and on unlabelled target images.
 
-Shapes: N held-out source images, M target images, P source training images, D width, K classes.
+Shapes: N held-out source images, M target images, P source training images, D and G widths, K classes.
 There is no field for target labels, so no validator can be written that looks at them.
 
 Of more than ``MOST_TARGET`` target images evidence holds an even sample, so scores and estimates take the same memory
@@ -29,7 +29,11 @@ CHUNK = 4096  # rows looked at together: bounds the memory, never changes a resu
 
 @dataclass(frozen=True)
 class Evidence:
-    """Features and logits of one model, on the CPU; only the held-out source images carry labels."""
+    """Features and logits of one model, on the CPU; only the held-out source images carry labels.
+
+    ``ground``: the same images in larger size under the untrained backbone, where a run looked at them; of the probe,
+    and of what is laid on its features.
+    """
 
     source_features_ND: Tensor
     source_logits_NK: Tensor
@@ -37,6 +41,8 @@ class Evidence:
     target_features_MD: Tensor
     target_logits_MK: Tensor
     source_train_features_PD: Tensor | None = None  # for the density ratio of DEV alone
+    source_ground_NG: Tensor | None = None
+    target_ground_MG: Tensor | None = None
 
     def __post_init__(self) -> None:
         source, target = self.source_logits_NK, self.target_logits_MK
@@ -51,6 +57,11 @@ class Evidence:
             raise UserError("Held-out source features, logits and labels must have one row per image.")
         if len(self.target_features_MD) != len(target):
             raise UserError("Target features and logits must have one row per image.")
+        for ground, rows in ((self.source_ground_NG, source), (self.target_ground_MG, target)):
+            if ground is not None and len(ground) != len(rows):
+                raise UserError("Features of larger images must have one row per image.")
+        if (self.source_ground_NG is None) != (self.target_ground_MG is None):
+            raise UserError("Features of larger images are of both domains, or of none.")
         labels = self.source_labels_N
         if labels.is_floating_point() or labels.ndim != 1 or labels.min() < 0 or labels.max() >= source.shape[1]:
             raise UserError("Held-out source labels must be classes of the logits.")
@@ -65,6 +76,8 @@ class Evidence:
             source_features_ND=other.source_features_ND,
             target_features_MD=other.target_features_MD,
             source_train_features_PD=None,
+            source_ground_NG=other.source_ground_NG,
+            target_ground_MG=other.target_ground_MG,
         )
 
     def without_source_of(self, absent_K: Tensor | None) -> Evidence:
@@ -79,6 +92,7 @@ class Evidence:
             source_features_ND=self.source_features_ND[kept_N],
             source_logits_NK=self.source_logits_NK[kept_N],
             source_labels_N=self.source_labels_N[kept_N],
+            source_ground_NG=None if self.source_ground_NG is None else self.source_ground_NG[kept_N],
         )
 
     def sampled(self) -> Evidence:
@@ -94,6 +108,8 @@ class Evidence:
             self.target_features_MD[target],
             self.target_logits_MK[target],
             self.source_train_features_PD,
+            None if self.source_ground_NG is None else self.source_ground_NG[source],
+            None if self.target_ground_MG is None else self.target_ground_MG[target],
         )
 
     @property

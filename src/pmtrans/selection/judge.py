@@ -64,6 +64,8 @@ class Evaluated(Protocol):
     def holdout(self) -> Outputs | None: ...
     @property
     def source_sample(self) -> Outputs | None: ...
+    @property
+    def ground(self) -> tuple[Tensor, Tensor] | None: ...
 
 
 @dataclass
@@ -143,7 +145,7 @@ class Judge:
 def evidence_of(evaluation: Evaluated, holdout_labels: Sequence[int]) -> Evidence:
     """What an evaluation shows of a model, on the CPU and in float32."""
     assert evaluation.holdout is not None, "evidence needs a held-out part of the source"
-    sample = evaluation.source_sample
+    sample, ground = evaluation.source_sample, evaluation.ground
     return Evidence(
         source_features_ND=evaluation.holdout.features_MF.float().cpu(),
         source_logits_NK=evaluation.holdout.logits_MK.float().cpu(),
@@ -151,6 +153,8 @@ def evidence_of(evaluation: Evaluated, holdout_labels: Sequence[int]) -> Evidenc
         target_features_MD=judged_rows(evaluation.target.features_MF),
         target_logits_MK=judged_rows(evaluation.target.logits_MK),
         source_train_features_PD=None if sample is None else sample.features_MF.float().cpu(),
+        source_ground_NG=None if ground is None else ground[0].float().cpu(),
+        target_ground_MG=None if ground is None else judged_rows(ground[1]),
     )
 
 

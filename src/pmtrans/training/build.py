@@ -85,21 +85,30 @@ def build_model(config: Config, data: Data, start: Weights | None = None) -> Tra
     return TrainedModel(model, data.source.classes, preprocessing, config.backbone)
 
 
-def build_untrained(config: Config, data: Data) -> tuple[Model, Preprocessing]:
+def build_untrained(config: Config, data: Data, image_size: int) -> tuple[Model, Preprocessing]:
     """The model before any training, with the backbone's own features: a bottleneck would be a random projection."""
     plain = config.backbone.model_copy(update={"bottleneck": 0})
-    config = config.model_copy(update={"backbone": plain})
-    untrained = build_model(config, data)
-    if (size := second_view_size(config, untrained.model)) > config.data.image_size:
-        sized = config.data.model_copy(update={"image_size": size})
-        untrained = build_model(config.model_copy(update={"data": sized}), data)
+    sized = config.data.model_copy(update={"image_size": image_size})
+    untrained = build_model(config.model_copy(update={"backbone": plain, "data": sized}), data)
     return untrained.model, untrained.preprocessing
 
 
 def second_view_size(config: Config, model: Model) -> int:
-    """How large the untrained backbone sees images: as its weights did, where that is asked for and larger."""
+    """How large the second view of a method is: as the weights know images, where that is asked for and larger."""
+    asked = config.method.get("second_view_size") == "pretrained"
+    return native_size(config, model) if asked else config.data.image_size
+
+
+def ground_size(config: Config, model: Model) -> int | None:
+    """How large images are on the second ground of selection; None: there is none."""
+    size = native_size(config, model)
+    return size if config.selection.second_ground and size > config.data.image_size else None
+
+
+def native_size(config: Config, model: Model) -> int:
+    """The image size of the pretrained weights, where it is larger than that of the run."""
     size = config.data.image_size
-    if config.backbone.weights == "none" or config.method.get("second_view_size") != "pretrained":
+    if config.backbone.weights == "none":
         return size
     native: int = timm.data.resolve_data_config({}, model=model.backbone.trunk)["input_size"][-1]
     return max(native, size)

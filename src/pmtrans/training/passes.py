@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 
 from pmtrans.data.domain import Domain, sample_domain
 from pmtrans.data.transforms import Preprocessing
@@ -19,6 +19,7 @@ from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, SecondView, SourcePass, TargetPass
 from pmtrans.model import Model, logits_of
 from pmtrans.processes.group import Processes
+from pmtrans.selection.evidence import MOST_TARGET
 from pmtrans.training.build import Task
 
 MOST_SOURCE = 10_000  # images that the classifier of the second view is fitted on
@@ -32,6 +33,7 @@ class Evaluation:
     target: Pass
     holdout: Pass | None
     source_sample: Pass | None
+    ground: tuple[Tensor, Tensor] | None = None  # features of larger images: of the held-out source, and of the target
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Passes:
     processes: Processes
     untrained: Callable[[], tuple[Model, Preprocessing]] | None = None  # the model before any training, if there is one
     folder: Path | None = None  # of the run: where large passes lie on disk
+    larger: dict[int, Tensor] = field(default_factory=dict)  # by image size: target features of the untrained backbone
     _made: dict[str, Pass] = field(default_factory=dict, init=False)
     _second_view: SecondView | None = field(default=None, init=False)  # it does not move: kept to the end
 
@@ -97,11 +100,26 @@ class Passes:
             with torch.random.fork_rng(devices=[]):  # a first head is drawn, and thrown away
                 model, preprocessing = self.untrained()
             model.to(self.accelerator.device)
-            features_MF, logits_MK = self._make(self.task.target, model, preprocessing).features_MF, None
+            features_MF, logits_MK = self.larger.get(preprocessing.image_size), None
+            if features_MF is None:
+                features_MF = self._make(self.task.target, model, preprocessing).features_MF
             if preprocessing.image_size > self.task.preprocessing.image_size:
                 logits_MK = logits_of(self._fit_probe(model, preprocessing), features_MF)
             self._second_view = SecondView(features_MF, logits_MK)
         return self._second_view
+
+    @torch.no_grad()
+    def ground(self, untrained: tuple[Model, Preprocessing]) -> tuple[Tensor, Tensor]:
+        """Held-out source and target under the backbone before any training, in larger images."""
+        model, preprocessing = untrained
+        model.to(self.accelerator.device)
+        holdout_NF, target_MF = (
+            self._make(domain, model, preprocessing).features_MF
+            for domain in (self.task.holdout.images, self.task.target)
+        )
+        if len(target_MF) <= MOST_TARGET:  # a pass over more may lie on the disk of this stage
+            self.larger[preprocessing.image_size] = target_MF
+        return holdout_NF, target_MF
 
     @torch.enable_grad()
     def _fit_probe(self, model: Model, preprocessing: Preprocessing) -> nn.Module:

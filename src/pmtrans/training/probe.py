@@ -23,7 +23,7 @@ from pmtrans.methods.method import SourcePass
 from pmtrans.model import Model, logits_of
 from pmtrans.pseudo_labels import kmeans_pseudo_labels
 from pmtrans.run.folder import RunFolder
-from pmtrans.training.build import Task
+from pmtrans.training.build import Task, build_untrained, ground_size
 from pmtrans.training.contributions import Measure, describe_head, refit, source_contributions, weighed_rows
 from pmtrans.training.finished import Finished
 from pmtrans.training.passes import Evaluation, Passes
@@ -45,6 +45,7 @@ def probe_stage(config: Config, folder: RunFolder, session: Session) -> Finished
         _settle_bottleneck(trained.model, passes, task)
     source = None if adopted else passes.source()
     evaluation, explanation = passes.evaluation(0), "taken over from another run"
+    evaluation = replace(evaluation, ground=_second_ground(config, trained.model, passes, session))
     if not session.processes.is_main:
         return None
     if source is not None:
@@ -87,7 +88,18 @@ def _with_head(evaluation: Evaluation, model: Model) -> Evaluation:
         for one in (evaluation.target, evaluation.holdout, evaluation.source_sample)
     )
     assert target is not None
-    return Evaluation(evaluation.step, target, holdout, sample)
+    return replace(evaluation, target=target, holdout=holdout, source_sample=sample)
+
+
+def _second_ground(config: Config, model: Model, passes: Passes, session: Session) -> tuple[Tensor, Tensor] | None:
+    """On which later models are compared as well: larger images, where the pretrained weights know them."""
+    size = ground_size(config, model)
+    if size is None or not len(session.data.holdout):
+        return None
+    session.reporter.note(f"Second ground: one pass over target and held-out source at {size} px.")
+    with torch.random.fork_rng(devices=[]):  # a first head is drawn, and thrown away
+        untrained = build_untrained(config, session.data, size)
+    return passes.ground(untrained)
 
 
 def _explain(probe: LinearProbe) -> str:

@@ -23,7 +23,7 @@ from pmtrans.selection.judge import Judge, Judged, evidence_of
 from pmtrans.selection.moved import choose_moved
 from pmtrans.selection.rule import choose
 from pmtrans.training.accelerator import create_accelerator
-from pmtrans.training.build import Weights, build, build_untrained
+from pmtrans.training.build import Weights, build, build_untrained, second_view_size
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
@@ -60,8 +60,11 @@ def train_stage(
     accelerator = create_accelerator(config.train.precision, config.train.device)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
-    untrained = partial(_untrained, config, session) if has_second_view else None
-    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes, untrained, folder.path)
+    size = second_view_size(config, method.model)
+    untrained = partial(_untrained, config, session, size) if has_second_view else None
+    passes = Passes(
+        method.evaluated, task, config.data.workers, accelerator, processes, untrained, folder.path, session.larger
+    )
     snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot, Judged)
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
@@ -94,13 +97,12 @@ def train_stage(
     return finished
 
 
-def _untrained(config: Config, session: Session) -> tuple[Model, Preprocessing]:
+def _untrained(config: Config, session: Session, size: int) -> tuple[Model, Preprocessing]:
     """For the second view; where it sees more, the passes take a while."""
-    model, preprocessing = build_untrained(config, session.data)
-    if preprocessing.image_size > config.data.image_size:
-        size = f"{preprocessing.image_size} px"
-        session.reporter.note(f"Second view: one pass over both domains with the untrained backbone at {size}.")
-    return model, preprocessing
+    if size > config.data.image_size:
+        domains = "the source" if size in session.larger else "both domains"
+        session.reporter.note(f"Second view: one pass over {domains} with the untrained backbone at {size} px.")
+    return build_untrained(config, session.data, size)
 
 
 def _put(weights: Weights, model: Model, step: int) -> None:

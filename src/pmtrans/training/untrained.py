@@ -39,7 +39,8 @@ def open_model(
     trained = processes.together(lambda: build_model(config, session.data, start))
     task = build_task(config, session.data, trained.preprocessing, session.reporter)
     trained.model.to(accelerator.device)
-    return trained, task, Passes(trained.model, task, config.data.workers, accelerator, processes, folder=folder.path)
+    passes = Passes(trained.model, task, config.data.workers, accelerator, processes, None, folder.path, session.larger)
+    return trained, task, passes
 
 
 def observe(evaluation: Evaluation, session: Session, title: str) -> dict[str, Any]:

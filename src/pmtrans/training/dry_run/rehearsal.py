@@ -27,7 +27,7 @@ from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
 from pmtrans.signals import StopRequest
 from pmtrans.training.accelerator import create_accelerator
-from pmtrans.training.build import build, second_view_size
+from pmtrans.training.build import build, ground_size, second_view_size
 from pmtrans.training.failures import OutOfMemory, explained_memory
 from pmtrans.training.loop import Loop
 from pmtrans.training.passes import Passes
@@ -186,8 +186,8 @@ def measure_times(loop: Rehearsal, batches: Iterator[list[Batch]], rounds: int) 
 def pass_seconds(loop: Rehearsal) -> tuple[float, float, float]:
     """(an evaluation, the probe, the second view) from a pass over a few images.
 
-    An evaluation looks at target, held-out source and a sample of the rest, the probe at all of the source too; so
-    does a second view of larger images, whose time grows with their pixels.
+    An evaluation looks at target, held-out source and a sample of the rest, the probe at all of the source too. The
+    time of larger images, for a second ground and a second view, grows with their pixels.
     """
     task, size = loop.task, 2 * loop.task.batch_size
     paths = task.target.paths[:size]
@@ -196,6 +196,10 @@ def pass_seconds(loop: Rehearsal) -> tuple[float, float, float]:
     each = (time.monotonic() - start) / len(paths)
     images = len(task.target) + (len(task.holdout) + len(task.source_sample) if len(task.holdout) else 0)
     probe, config = each * (images + len(task.source)), loop.config
-    larger = second_view_size(config, loop.method.model) / config.data.image_size
-    second_view = probe * larger**2 if config.method.get("second_view") and larger > 1 else 0.0
+    ground, size = ground_size(config, loop.method.model), config.data.image_size
+    if ground is not None and len(task.holdout):
+        probe += each * (len(task.target) + len(task.holdout)) * (ground / size) ** 2
+    larger = second_view_size(config, loop.method.model)
+    looked_at = len(task.source) + len(task.holdout) + (len(task.target) if ground is None else 0)
+    second_view = each * looked_at * (larger / size) ** 2 if config.method.get("second_view") and larger > size else 0.0
     return each * images, probe, second_view
