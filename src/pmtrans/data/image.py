@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from pmtrans.data.gate import MAX_PIXELS, UnavailableImage, is_of_the_file, refuse_costly, system_reason
+from pmtrans.data.image_parts import refuse_many_parts
 from pmtrans.data.packed import open_image
 from pmtrans.errors import DataError, one_line
 
@@ -87,6 +88,7 @@ def receive_image(file: IO[bytes], name: str, at_least: int | None = None, max_p
 
 def decode_image(file: IO[bytes], at_least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """``load_image`` for an open file; raises whatever the decoder raises."""
+    refuse_many_parts(file)
     image = _open(file)
     refuse_costly(image, max_pixels)
     if at_least is not None:
