@@ -57,6 +57,8 @@ def parse_json(text: str | bytes, schema: Any = Any) -> Any:
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise TextError(f"not JSON: {_first_line(error)}") from None
     _refuse_deep(value)
+    if ("\\u" in text) if isinstance(text, str) else (b"\\u" in text or b"\xed" in text):
+        _refuse_no_text(value)
     return checked(value, schema)
 
 
@@ -69,7 +71,9 @@ def parse_yaml(text: str) -> Any:
     if len(text) > SETTINGS_BYTES:
         raise TextError(f"more than {SETTINGS_BYTES} bytes")
     try:
-        return yaml.load(text, _PlainLoader)
+        value = yaml.load(text, _PlainLoader)
+        _refuse_no_text(value)
+        return value
     except TextError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also dates that do not exist
@@ -125,6 +129,27 @@ def _refuse_deep(value: Any) -> None:
         depth += 1
         if depth > MAX_DEPTH:
             raise TextError(f"nested more than {MAX_DEPTH} deep")
+
+
+def _refuse_no_text(value: Any) -> None:
+    """A NUL and half a character can be escaped in JSON and YAML, but neither written to a file nor put in a path."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, str) and not is_text(one):
+            raise TextError(f"not a text: {one_line(one, 60)!r}")
+
+
+def is_text(text: str) -> bool:
+    """Whether ``text`` can be in a file and a path: whole characters, or bytes of a name that is not UTF-8."""
+    try:
+        return b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 def _first_line(error: BaseException) -> str:

@@ -8,24 +8,22 @@ image is named by its content and its row: the order of a target depends on no o
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from pmtrans.addresses import absolute, open_filesystem, reached
+from pmtrans.addresses import absolute
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import Row
 from pmtrans.data.reading.shard_index import LABEL_KEYS, index_folder, one_at_a_time, shard_indexes, shard_version
+from pmtrans.data.reading.parquet_file import Parquet, opened_parquet
+from pmtrans.data.reading.shard_index import LABEL_KEYS, cache_folder, one_at_a_time, shard_indexes, shard_version
 from pmtrans.data.tar_writer import add_file, tar_file
 from pmtrans.errors import DataError, nearest, one_line
-from pmtrans.files import WriteError, write_atomically
-from pmtrans.texts import MAX_IMAGES
+from pmtrans.files import write_atomically
+from pmtrans.texts import TextError, parse_json
 
 PARQUET = (".parquet", ".pq")
-_ROWS = 256  # read at a time
+MANY_EMPTY = 1000  # rows without an image: fewer are unreadable images among others
 _SUFFIXES = ((b"\xff\xd8", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"II*", ".tif"))
 
 
@@ -34,9 +32,9 @@ def rows_of_parquet(
 ) -> list[Row]:
     """The images of a Parquet file, here or elsewhere, with their labels."""
     version = shard_version(address)
-    with opened_parquet(address) as file:
-        image = bytes_column(file, image_column)
-        header = list(file.schema_arrow.names)
+    with opened_parquet(address) as opened:
+        image = bytes_column(opened, image_column)
+        header = opened.names
         if image is None:
             raise DataError(
                 f"{one_line(address)}: no column of image bytes; its columns are {one_line(', '.join(header))}"
@@ -47,9 +45,7 @@ def rows_of_parquet(
             raise DataError(f"{one_line(address)}: no column {label!r} (label_column); its columns are {columns}")
         if label is None and labels_required:
             raise DataError(f"{one_line(address)}: no label column; its columns are {one_line(', '.join(header))}")
-        if file.metadata.num_rows > MAX_IMAGES:
-            raise DataError(f"{one_line(address)}: {file.metadata.num_rows} rows, {MAX_IMAGES} allowed: divide it")
-        shard = _shard_of(address, version, file, image, label)
+        shard = _shard_of(opened, version, image, label)
     index = shard_indexes([str(shard)])[0]
     if labels_required and None in index.labels:
         row = 1 + int(_row_number(index.names[index.labels.index(None)]))
@@ -57,69 +53,53 @@ def rows_of_parquet(
     return [Row(0, *pair) for pair in zip(index.paths(str(shard)), index.labels, strict=True)]
 
 
-@contextmanager
-def opened_parquet(address: str) -> Iterator[Any]:
-    """The Parquet file at an address; what cannot be read, and a missing extra, is one line."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError(f"{one_line(address)}: Parquet needs an extra: pip install 'pmtrans[parquet]'") from None
-    try:
-        if "://" in address:
-            filesystem, place = open_filesystem(address)
-            with reached(address, lambda: filesystem.open(place, "rb")) as content:
-                yield parquet.ParquetFile(content)
-        else:
-            with parquet.ParquetFile(address) as file:
-                yield file
-    except WriteError:  # of the copy
-        raise
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{one_line(address)}: cannot be read as Parquet ({one_line(error)})") from None
-
-
-def bytes_column(file: Any, given: str | None) -> str | None:
+def bytes_column(opened: Parquet, given: str | None) -> str | None:
     """The column that holds the bytes of images: the given one, or the first that does; None where it does not."""
-    names = [given] if given is not None else list(file.schema_arrow.names)
-    return next((name for name in names if name in file.schema_arrow.names and _holds_bytes(file, name)), None)
+    names = [given] if given is not None else opened.names
+    return next((name for name in names if name in opened.names and _holds_bytes(opened, name)), None)
 
 
-def _holds_bytes(file: Any, name: str) -> bool:
+def _holds_bytes(opened: Parquet, name: str) -> bool:
     import pyarrow
 
-    kind = file.schema_arrow.field(name).type
+    kind = opened.kind(name)
     if pyarrow.types.is_struct(kind):
         return "bytes" in {field.name for field in kind}
     if not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)):
         return False
-    for batch in file.iter_batches(1, columns=[name]):
-        value = batch.column(0)[0].as_py()
+    seen = 0
+    for batch in opened.batches([name]):
+        value = next((value for value in batch.column(0).to_pylist() if value is not None), None)
         if value is not None:
             return not is_image_name(os.fsdecode(value[-100:]))  # the bytes of a path: a table
+        seen += len(batch)
+        if seen >= MANY_EMPTY:
+            break
     return False
 
 
-def _shard_of(address: str, version: str, file: Any, image: str, label: str | None) -> Path:
+def _shard_of(opened: Parquet, version: str, image: str, label: str | None) -> Path:
     """The tar shard in the cache that holds the images of this very file, made if it is not there."""
-    parts = (absolute(address), version, image, label or "")
+    parts = (absolute(opened.address), version, image, label or "")
     digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
     stem = os.path.splitext(os.path.basename(address))[0]
     shard = index_folder() / f"{stem}-{digest}.tar"
+    stem = os.path.splitext(os.path.basename(opened.address))[0]
+    shard = cache_folder() / f"{stem}-{digest}.tar"
     if not shard.is_file():
         with one_at_a_time(shard.with_suffix(".making")):
             if not shard.is_file():
-                write_atomically(shard, lambda temporary: _write(temporary, file, stem, image, label))
+                write_atomically(shard, lambda temporary: _write(temporary, opened, stem, image, label))
         shard.with_suffix(".making").unlink(missing_ok=True)
     return shard
 
 
-def _write(path: Path, file: Any, stem: str, image: str, label: str | None) -> None:
-    names = _class_names(file, label)
+def _write(path: Path, opened: Parquet, stem: str, image: str, label: str | None) -> None:
+    names = _class_names(opened, label)
     columns = [image] if label is None or label == image else [image, label]
-    row = 0
+    row = empty = 0
     with tar_file(path) as shard:
-        for batch in file.iter_batches(_ROWS, columns=columns):
+        for batch in opened.batches(columns):
             labels = [None] * len(batch) if label is None else batch.column(label).to_pylist()
             for value, of_class in zip(batch.column(image).to_pylist(), labels, strict=True):
                 content = (value.get("bytes") if isinstance(value, dict) else value) or b""
@@ -130,17 +110,27 @@ def _write(path: Path, file: Any, stem: str, image: str, label: str | None) -> N
                     text = names[of_class] if isinstance(of_class, int) and 0 <= of_class < len(names) else of_class
                     add_file(shard, f"{key}.cls", str(text).encode("utf-8", "surrogateescape"))
                 row += 1
+                empty += not content
+            if empty >= MANY_EMPTY and 2 * empty > row:
+                raise DataError(
+                    f"{one_line(opened.address)}: {empty} of the first {row} rows have no image in {image!r}: "
+                    "remove them"
+                )
 
 
 def _row_number(name: str) -> str:
     return os.path.splitext(name)[0].rpartition("-")[2]
 
 
-def _class_names(file: Any, label: str | None) -> list[str]:
+def _class_names(opened: Parquet, label: str | None) -> list[str]:
     """The names of numbered classes that the ``datasets`` library writes beside the schema."""
+    described = (opened.file.schema_arrow.metadata or {}).get(b"huggingface")
+    if described is None:
+        return []
     try:
-        known = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
-        names = known["info"]["features"][label]["names"]
-    except (KeyError, TypeError, ValueError):
+        names = parse_json(described)["info"]["features"][label]["names"]
+    except TextError as error:
+        raise DataError(f"{one_line(opened.address)}: its description by Hugging Face: {error}") from None
+    except (KeyError, TypeError):
         return []
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []

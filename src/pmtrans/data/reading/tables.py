@@ -10,13 +10,12 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import MalformedLines, Row, RowReader, read_text
-from pmtrans.data.reading.parquet_images import bytes_column, rows_of_parquet
+from pmtrans.data.reading.parquet_file import Parquet, opened_parquet
+from pmtrans.data.reading.parquet_images import MANY_EMPTY, bytes_column, rows_of_parquet
 from pmtrans.errors import DataError, nearest, one_line
-from pmtrans.texts import MAX_IMAGES
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
 TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".parquet", ".pq")
@@ -85,28 +84,18 @@ def _read_csv(path: Path, labels_required: bool, path_column: str | None, label_
 
 
 def _read_parquet(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError(f"{one_line(path)}: Parquet needs an extra: pip install 'pmtrans[parquet]'") from None
-    try:
-        if not path.is_file():
-            raise DataError(f"{one_line(path)}: not a regular file")
-        file = parquet.ParquetFile(path)
-        if _holds_images(file, path_column):
+    with opened_parquet(str(path)) as opened:
+        if _holds_images(opened, path_column):
             return rows_of_parquet(str(path), labels_required, path_column, label_column)
-        if file.metadata.num_rows > MAX_IMAGES:
-            raise DataError(f"{one_line(path)}: {file.metadata.num_rows} rows, {MAX_IMAGES} allowed: divide it")
-        header = list(file.schema_arrow.names)
+        header = opened.names
         at_path, at_label = _columns(path, header, labels_required, path_column, label_column)
-        table = file.read(columns=[header[i] for i in (at_path, at_label) if i is not None])
-        paths = table.column(header[at_path]).to_pylist()
-        labels = [None] * len(paths) if at_label is None else table.column(header[at_label]).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{one_line(path)}: cannot be read as Parquet ({one_line(error)})") from None
+        places = [at_path] if at_label is None else [at_path, at_label]
+        paths, *labelled = opened.texts([header[place] for place in places])
+    missing = paths.count(None)
+    if missing >= MANY_EMPTY and 2 * missing > len(paths):
+        raise DataError(f"{one_line(path)}: {missing} rows have no path in {header[at_path]!r}: remove them")
     reader = RowReader(labels_required)
-    for number, (image, label) in enumerate(zip(paths, labels, strict=True), start=1):
+    for number, (image, label) in enumerate(zip(paths, *(labelled or [[None] * len(paths)]), strict=True), start=1):
         image = image.decode("utf-8", "surrogateescape") if isinstance(image, bytes) else image
         reader.add(number, str(image or ""), None if label is None or label != label else str(label))
     if reader.problems:
@@ -114,12 +103,12 @@ def _read_parquet(path: Path, labels_required: bool, path_column: str | None, la
     return reader.rows
 
 
-def _holds_images(file: Any, path_column: str | None) -> bool:
+def _holds_images(opened: Parquet, path_column: str | None) -> bool:
     """Whether the column of the images, which in a table has their paths, has their bytes."""
     if path_column is None:
-        lowered = {name.lower().replace(" ", "_"): name for name in file.schema_arrow.names}
+        lowered = {name.lower().replace(" ", "_"): name for name in opened.names}
         path_column = next((lowered[name] for name in _PATH_COLUMNS if name in lowered), None)
-    return bytes_column(file, path_column) is not None
+    return bytes_column(opened, path_column) is not None
 
 
 def _columns(
