@@ -34,7 +34,7 @@ class LabelledDomain:
     """``images`` with one class each: ``classes[labels[i]]`` is the class of ``paths[i]``.
 
     Of a source that is made of several, ``sources[origins[i]]`` is the one that ``paths[i]`` came from; of a single
-    source both are empty.
+    source both are empty. ``warnings``: what was found while it was read.
     """
 
     images: Domain
@@ -42,6 +42,7 @@ class LabelledDomain:
     classes: tuple[str, ...]
     origins: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Path:

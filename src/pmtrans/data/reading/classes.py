@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pmtrans.data.packed import class_folder
+from pmtrans.data.packed import class_folder, packed_image
 from pmtrans.data.reading.listing import Listing, MalformedLines, read_text
 from pmtrans.errors import DataError, one_line
 from pmtrans.texts import TextError, parse_json
@@ -102,8 +102,15 @@ def names_by_folders(listing: Listing) -> dict[str, str]:
     for row in listing.rows:
         if row.label is not None:
             folders[row.label].add(class_folder(row.path))
+    if all(row.label is None or _is_packed_below(row.label, row.path) for row in listing.rows):
+        return named  # ``pack`` wrote names of folders
     names = {label: next(iter(found)) for label, found in folders.items() if len(found) == 1}
     return names if len(names) == len(set(names.values())) == len(labels) else named
+
+
+def _is_packed_below(label: str, path: str) -> bool:
+    packed = packed_image(path)
+    return packed is not None and label in packed.name.split("/")[:-1]
 
 
 def refuse_unlabelled_folders(listing: Listing) -> None:

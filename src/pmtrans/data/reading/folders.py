@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from pmtrans.data.image import is_image_name
+from pmtrans.data.reading.left_out import LeftOut, has_other_format
 from pmtrans.data.reading.listing import Listing, Row
 from pmtrans.errors import DataError, one_line
 
@@ -14,15 +15,21 @@ from pmtrans.errors import DataError, one_line
 _LEFTOVERS = frozenset({"__MACOSX", "@eaDir", "$RECYCLE.BIN"})
 
 
-def list_images(folder: str | Path) -> list[str]:
+def list_images(folder: str | Path, left_out: LeftOut | None = None) -> list[str]:
     """The sorted paths of all files below ``folder``, at any depth, whose extension is that of an image.
 
     Links are followed; a folder that can be reached twice is listed once, under its real path if that is below
     ``folder``. Names that begin with a dot are skipped. Files are not opened, so a broken link named like an image is
     included.
     """
+    return _walk(folder, left_out or LeftOut())[0]
+
+
+def _walk(folder: str | Path, left_out: LeftOut) -> tuple[list[str], list[str]]:
+    """(images, folders) below ``folder``."""
     top = os.fspath(folder)
     found: list[str] = []
+    visited: list[str] = []
     # A link to a folder above the top would lead back to the top, so these count as visited.
     seen = {_identity(str(above)) for above in Path(os.path.realpath(top)).parents}
     folders, links = [top], list[str]()
@@ -32,12 +39,15 @@ def list_images(folder: str | Path) -> list[str]:
         if identity in seen:
             continue
         seen.add(identity)
+        visited.append(current)
         try:
             entries = list(os.scandir(current))
         except OSError as error:
             raise DataError(f"{one_line(current)}: cannot list this folder ({error.strerror})") from None
         for entry in entries:
             if _is_hidden(entry.name):
+                if entry.name not in _LEFTOVERS and _is_folder(entry) and _has_images(entry.path):
+                    left_out.hidden.append(entry.path)
                 continue
             if _is_folder(entry):
                 if entry.is_symlink():
@@ -46,27 +56,40 @@ def list_images(folder: str | Path) -> list[str]:
                     folders.append(entry.path)
             elif is_image_name(entry.name):
                 found.append(entry.path)
+            elif has_other_format(entry.name):
+                left_out.add(entry.path)
     found.sort()
-    return found
+    return found, visited
 
 
 def list_folder(folder: Path) -> list[str]:
     """As ``list_images``; a folder without images is refused."""
-    paths = list_images(folder)
+    left_out = LeftOut()
+    return _refuse_none(folder, list_images(folder, left_out), left_out)
+
+
+def _refuse_none(folder: Path, paths: list[str], left_out: LeftOut) -> list[str]:
     if not paths:
-        raise DataError(f"{one_line(folder)}: no image in this folder or below it")
+        told = "".join(f" ({warning})" for warning in left_out.warnings(folder.name)[:1])
+        raise DataError(f"{one_line(folder)}: no image in this folder or below it{told}")
     return paths
 
 
-def read_folder(folder: Path) -> Listing:
+def read_folder(folder: Path, left_out: LeftOut | None = None) -> Listing:
     """The images of a folder, each labelled by the topmost folder on its path, if there is one."""
-    paths = list_folder(folder)
+    left_out = left_out or LeftOut()
+    paths, visited = _walk(folder, left_out)
+    _refuse_none(folder, paths, left_out)
     base = os.path.join(folder, "")
     below = [path[len(base) :].split(os.sep) for path in paths]
     depth = 0  # amazon/images/back_pack/1.jpg: a lone folder that holds nothing but folders is not a class
     while len({parts[depth] for parts in below}) == 1 and all(len(parts) > depth + 2 for parts in below):
         depth += 1
-    labels = (parts[depth] if len(parts) > depth + 1 else None for parts in below)
+    labels = [parts[depth] if len(parts) > depth + 1 else None for parts in below]
+    if any(labels):
+        above, known = below[0][:depth], set(labels)
+        below_top = (path[len(base) :].split(os.sep) for path in sorted(visited) if len(path) > len(base))
+        left_out.empty += [parts[-1] for parts in below_top if parts[:-1] == above and parts[-1] not in known]
     return Listing(folder, [Row(0, *pair) for pair in zip(paths, labels, strict=True)], explicit_labels=False)
 
 
@@ -77,6 +100,13 @@ def is_leftover_name(path: str) -> bool:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _LEFTOVERS
+
+
+def _has_images(folder: str) -> bool:
+    try:
+        return any(is_image_name(entry.name) for entry in os.scandir(folder))
+    except OSError:
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -7,11 +7,12 @@ this machine by whoever asked; a folder's are those of files.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pmtrans.data.reading.folders import list_folder, read_folder
 from pmtrans.data.reading.huggingface import is_huggingface_dataset, read_huggingface_dataset
+from pmtrans.data.reading.left_out import LeftOut
 from pmtrans.data.reading.listing import Row
 from pmtrans.data.reading.locate import locate
 from pmtrans.data.reading.shards import TAR, is_shards, read_shards
@@ -20,11 +21,15 @@ from pmtrans.data.reading.tables import LIST_SUFFIXES, TABLE_SUFFIXES, read_list
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a layout: whether every image needs its label, and which columns of a table to take."""
+    """What is asked of a layout: whether every image needs its label, and which columns of a table to take.
+
+    ``left_out`` gathers what the layout finds and does not read.
+    """
 
     labels_required: bool = False
     path_column: str | None = None
     label_column: str | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Layout:
 
 
 SHARDS = Layout(
-    lambda path, asked: read_shards(path, asked.labels_required, asked.path_column, asked.label_column),
+    lambda path, asked: read_shards(path, asked.labels_required, asked.path_column, asked.label_column, asked.left_out),
     suffixes=(TAR,),
 )
 LAYOUTS: tuple[Layout, ...] = (  # the first that recognises a path reads it
@@ -59,7 +64,12 @@ LAYOUTS: tuple[Layout, ...] = (  # the first that recognises a path reads it
         lambda path, asked: read_table(path, asked.labels_required, asked.path_column, asked.label_column),
         suffixes=TABLE_SUFFIXES,
     ),
-    Layout(lambda path, asked: read_folder(path).rows, is_folder=Path.is_dir, explicit_labels=False, paths=list_folder),
+    Layout(
+        lambda path, asked: read_folder(path, asked.left_out).rows,
+        is_folder=Path.is_dir,
+        explicit_labels=False,
+        paths=list_folder,
+    ),
 )
 
 

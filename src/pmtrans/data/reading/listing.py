@@ -33,6 +33,7 @@ class Listing:
     rows: list[Row]
     explicit_labels: bool
     numbered_names: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class MalformedLines(DataError):

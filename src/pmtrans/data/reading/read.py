@@ -82,7 +82,7 @@ def read_source(
         only = one_line(known[0]) if classes is None else abbreviate(named.values())
         raise DataError(f"{one_line(listing.origin)}: only one class, {only!r}; a source needs at least two")
     images = Domain(listing.origin, tuple(row.path for row in listing.rows))
-    return LabelledDomain(images, tuple(numbers[label] for label in labels), known)
+    return LabelledDomain(images, tuple(numbers[label] for label in labels), known, warnings=listing.warnings)
 
 
 def read_target(
@@ -105,7 +105,7 @@ def read_target(
     domain = unlabelled(listing)
     counts = Counter(row.label for row in listing.rows if row.label is not None)
     if not counts:
-        return Target(domain, None, ())
+        return Target(domain, None, listing.warnings)
 
     if classes is not None:
         known = read_classes(classes)
@@ -123,9 +123,8 @@ def read_target(
         mismatch = describe_mismatch(named.values(), source_classes)
         if listing.explicit_labels:
             raise DataError(f"{one_line(listing.origin)}: no label matches a class of the source: {mismatch}")
-        return Target(
-            domain, None, (f"target is treated as unlabelled, as none of its folders is a source class: {mismatch}",)
-        )
+        unlike = f"target is treated as unlabelled, as none of its folders is a source class: {mismatch}"
+        return Target(domain, None, (*listing.warnings, unlike))
 
     known_rows = [
         (row.path, match.index[named[row.label]])
@@ -144,7 +143,7 @@ def read_target(
 def _warnings(
     listing: Listing, unknown: Counter[str], match: Match, source_classes: Sequence[str], trained_on: bool
 ) -> tuple[str, ...]:
-    warnings = []
+    warnings = [*listing.warnings]
     present = set(match.index.values())
     missing = [name for number, name in enumerate(source_classes) if number not in present]
     if match.inexact:
@@ -179,9 +178,12 @@ def _read(
         raise DataError(f"{one_line(path)}: there is no such folder or file")
     if layout is None:
         raise DataError(f"{one_line(path)}: not a folder, list or table ({known_suffixes()})")
-    rows = located_rows(layout, path, Request(labels_required, path_column, label_column), root)
+    asked = Request(labels_required, path_column, label_column)
+    rows = located_rows(layout, path, asked, root)
     if not rows:
         raise DataError(f"{one_line(path)}: no image in this file")
-    return Listing(
-        path, sorted(rows, key=lambda row: name_below(row.path)), layout.explicit_labels, layout.numbered_names
-    )
+    if not labels_required:
+        asked.left_out.empty.clear()  # folders of a target are no classes
+    in_order = sorted(rows, key=lambda row: name_below(row.path))
+    warnings = asked.left_out.warnings(path)
+    return Listing(path, in_order, layout.explicit_labels, layout.numbered_names, warnings)

@@ -53,12 +53,13 @@ def read_sources(
         known,
         tuple(number for number, part in enumerate(parts) for _ in part.paths),
         names,
+        tuple(warning for part in parts for warning in part.warnings),
     )
 
 
 def source_warnings(source: LabelledDomain) -> tuple[str, ...]:
-    """Of several sources: which classes each lacks, and which names are perhaps the same class misspelt."""
-    warnings = []
+    """What was left out; of several sources, which classes each lacks, and which names are perhaps one misspelt."""
+    warnings = [*source.warnings]
     owners: dict[int, set[int]] = {label: set() for label in range(len(source.classes))}
     for label, origin in zip(source.labels, source.origins, strict=False):
         owners[label].add(origin)

@@ -24,6 +24,7 @@ from pmtrans.addresses import absolute, open_filesystem, reached
 from pmtrans.data.image import is_image_name
 from pmtrans.data.packed import HEADER, header_size, packed_path, remote_version
 from pmtrans.data.reading.folders import is_leftover_name
+from pmtrans.data.reading.left_out import LeftOut, has_other_format
 from pmtrans.data.reading.listing import canonical_label
 from pmtrans.errors import DataError, one_line
 from pmtrans.files import write_atomically
@@ -36,12 +37,13 @@ except ImportError:  # Windows: two processes may make the same index, and one o
     fcntl = None  # type: ignore[assignment]
 
 LABEL_KEYS = ("class_name", "label_name", "class", "category", "cls", "label", "class_id", "label_id", "target", "y")
-_FORMAT = 1
+_FORMAT = 2
 _MAX_LABEL = 1 << 20  # bytes of a .cls or .json
 _MAX_NAME = 1 << 16
 _READ_AHEAD = 1 << 20
 _AT_ONCE = 8  # shards: what they wait for is the network
-_LONG_NAME, _EXTENDED, _GLOBAL = b"L", b"x", b"g"
+_LONG_NAME, _LONG_LINK, _EXTENDED, _GLOBAL = b"L", b"K", b"x", b"g"
+_FILES, _FOLDERS, _LINKS = (b"0", b"\0", b"7"), (b"5",), (b"1", b"2")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class ShardIndex:
     labels: list[str | None]
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
+    other_formats: int = 0  # images that no decoder here reads, and the first of them
+    of_other_format: str = ""
 
     def paths(self, shard: str) -> list[str]:
         """The path of every image, for ``data.packed``."""
@@ -111,6 +115,7 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
     names: list[str] = []
     places: list[tuple[int, int]] = []
     labels: dict[str, str | None] = {}
+    left_out = LeftOut()
     for name, offset, length in _members(file, size, shard):
         if is_leftover_name(name):
             continue
@@ -120,11 +125,14 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
             if len(names) > MAX_IMAGES:
                 raise DataError(f"{one_line(shard)}: more than {MAX_IMAGES} images: divide it")
             continue
+        if has_other_format(name):
+            left_out.add(name)
         stem, suffix = os.path.splitext(name)
+        suffix = suffix.lower()
         if suffix in (".cls", ".json") and length <= _MAX_LABEL and (suffix == ".cls" or labels.get(stem) is None):
             file.seek(offset)
             content = file.read(length)
-            label = _text_label(content) if suffix == ".cls" else _json_label(content, name, shard, label_key)
+            label = _text_label(content, name) if suffix == ".cls" else _json_label(content, name, shard, label_key)
             if suffix == ".cls" or label is not None:
                 labels[stem] = label
     if len(set(names)) < len(names):
@@ -132,7 +140,14 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
         twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise DataError(f"{one_line(shard)}: holds {one_line(twice, 80)} twice")
     found = np.array(places, dtype=np.int64).reshape(-1, 2)
-    return ShardIndex(names, [_label_of(name, labels) for name in names], found[:, 0].copy(), found[:, 1].copy())
+    return ShardIndex(
+        names,
+        [_label_of(name, labels) for name in names],
+        found[:, 0].copy(),
+        found[:, 1].copy(),
+        left_out.other_formats,
+        left_out.of_other_format,
+    )
 
 
 def _label_of(name: str, labels: dict[str, str | None]) -> str | None:
@@ -163,7 +178,9 @@ def _members(file: IO[bytes], size: int, shard: str) -> Iterator[tuple[str, int,
         name = long_name or _short_name(header)
         if begin + length > size:
             raise DataError(f"{one_line(shard)}: truncated: it ends inside {one_line(name, 80)}")
-        if kind in (_LONG_NAME, _EXTENDED):
+        if kind in (_LONG_LINK, _GLOBAL):
+            pass  # not of the name
+        elif kind in (_LONG_NAME, _EXTENDED):
             if length > _MAX_NAME:
                 raise DataError(f"{one_line(shard)}: damaged at byte {position}")
             content = file.read(length)
@@ -171,15 +188,20 @@ def _members(file: IO[bytes], size: int, shard: str) -> Iterator[tuple[str, int,
         else:
             long_name = None
             name = name.removeprefix("./")
-            if kind == b"1" and is_image_name(name):
-                raise DataError(
-                    f"{one_line(shard)}: {one_line(name, 80)} is a link inside it: pack it with tar --hard-dereference"
-                )
-            if kind in (b"0", b"\0", b"7"):
-                if ".." in name.split("/"):
+            if kind not in _FILES + _FOLDERS and _is_read(name):
+                how = "pack it with tar --dereference --hard-dereference"
+                what = "a link inside it" if kind in _LINKS else "no plain file"
+                raise DataError(f"{one_line(shard)}: {one_line(name, 80)} is {what}: {how}")
+            if kind in _FILES:
+                if ".." in name.split("/") or "\0" in name:
                     raise DataError(f"{one_line(shard)}: {one_line(name, 80)} points outside of it")
                 yield name, begin, length
         position = begin + (length + HEADER - 1) // HEADER * HEADER
+
+
+def _is_read(name: str) -> bool:
+    is_label = os.path.splitext(name)[1].lower() in (".cls", ".json")
+    return (is_label or is_image_name(name)) and not is_leftover_name(name)
 
 
 def _is_valid(header: bytes) -> bool:
@@ -201,7 +223,7 @@ def _extended_name(content: bytes) -> str | None:
     """The path of a pax header: lines of ``LENGTH key=value``."""
     while content:
         digits, _, _ = content.partition(b" ")
-        if not digits.isdigit() or not 0 < int(digits) <= len(content):
+        if not digits.isdigit() or len(digits) > 9 or not 0 < int(digits) <= len(content):
             return None
         record, content = content[: int(digits)], content[int(digits) :]
         key, _, value = record[len(digits) + 1 :].rstrip(b"\n").partition(b"=")
@@ -210,8 +232,10 @@ def _extended_name(content: bytes) -> str | None:
     return None
 
 
-def _text_label(content: bytes) -> str | None:
-    return canonical_label(content.decode("utf-8", "surrogateescape"))
+def _text_label(content: bytes, name: str) -> str | None:
+    """A class or an id; the name of a folder that the image is in, as ``pack`` writes it, is a class as it is."""
+    text = content.decode("utf-8", "surrogateescape")
+    return text if text in name.split("/")[:-1] else canonical_label(text)
 
 
 def _json_label(content: bytes, name: str, shard: str, label_key: str | None) -> str | None:
@@ -246,7 +270,12 @@ def _digest(*parts: str) -> str:
 
 def _store(path: Path, index: ShardIndex, version: str) -> None:
     labels = sorted({label for label in index.labels if label})
-    known = {"format": _FORMAT, "version": version, "labels": labels}
+    known = {
+        "format": _FORMAT,
+        "version": version,
+        "labels": labels,
+        "left_out": [index.other_formats, index.of_other_format],
+    }
     numbers = {label: number for number, label in enumerate(labels)}
     arrays = {
         "known": np.frombuffer(json.dumps(known).encode(), np.uint8),
@@ -274,7 +303,8 @@ def _load(path: Path, version: str) -> ShardIndex | None:
             names = text.split("\0") if text else []
             texts: list[str | None] = [*known["labels"], None]  # the last one is number -1
             labels = [texts[number] for number in stored["labels"].tolist()]
-            index = ShardIndex(names, labels, stored["offsets"], stored["lengths"])
+            count, example = known["left_out"]
+            index = ShardIndex(names, labels, stored["offsets"], stored["lengths"], int(count), str(example))
     except Exception:  # zip, numpy and JSON each have their own way to say that a file is damaged
         return None
     return index if len(names) == len(labels) == len(index.offsets) == len(index.lengths) else None

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from pmtrans.addresses import as_address, expand, is_pattern, is_remote
+from pmtrans.data.reading.left_out import LeftOut
 from pmtrans.data.reading.listing import Row
 from pmtrans.data.reading.parquet_images import PARQUET, rows_of_parquet
 from pmtrans.data.reading.shard_index import ShardIndex, shard_indexes
@@ -27,14 +28,20 @@ def is_shards(path: Path) -> bool:
     return (suffix == TAR and path.is_file()) or (path / PACK).is_file()
 
 
-def read_shards(path: Path, labels_required: bool, path_column: str | None, label_column: str | None) -> list[Row]:
+def read_shards(
+    path: Path,
+    labels_required: bool,
+    path_column: str | None,
+    label_column: str | None,
+    left_out: LeftOut | None = None,
+) -> list[Row]:
     """The rows of all shards that ``path`` stands for, one after the other, each in its own order."""
     shards = packed_shards(path) if (path / PACK).is_file() else expand(path)
     unknown = [shard for shard in shards if os.path.splitext(shard)[1].lower() not in (TAR, *PARQUET)]
     if unknown:
         raise DataError(f"{one_line(unknown[0])}: not a shard (.tar, {', '.join(PARQUET)})")
     tars = [shard for shard in shards if shard.lower().endswith(TAR)]
-    rows = rows_of_tars(tars, labels_required, label_column)
+    rows = rows_of_tars(tars, labels_required, label_column, left_out)
     for shard in shards:
         if not shard.lower().endswith(TAR):
             rows += rows_of_parquet(shard, labels_required, path_column, label_column)
@@ -45,7 +52,9 @@ def read_shards(path: Path, labels_required: bool, path_column: str | None, labe
     return [Row(number, row.path, row.label) for number, row in enumerate(rows, start=1)]
 
 
-def rows_of_tars(shards: list[str], labels_required: bool, label_key: str | None) -> list[Row]:
+def rows_of_tars(
+    shards: list[str], labels_required: bool, label_key: str | None, left_out: LeftOut | None = None
+) -> list[Row]:
     """The rows of tar files; an image without a label that needs one, and a key in two shards, are one line."""
     indexes = shard_indexes(shards, label_key)
     _refuse_equal_keys(shards, indexes)
@@ -57,6 +66,8 @@ def rows_of_tars(shards: list[str], labels_required: bool, label_key: str | None
                 f"{one_line(shard)}: {len(missing)} images have no label, such as {one_line(missing[0], 80)}: "
                 "a source needs NAME.cls or NAME.json beside each NAME.jpg"
             )
+        if left_out is not None and index.other_formats:
+            left_out.add(index.of_other_format, index.other_formats)
         rows += [Row(0, *pair) for pair in zip(index.paths(shard), index.labels, strict=True)]
     return rows
 
