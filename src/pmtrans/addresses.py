@@ -9,7 +9,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pmtrans.errors import DataError, one_line
@@ -34,6 +34,31 @@ def as_address(place: str | os.PathLike[str]) -> str:
 def is_remote(place: str | os.PathLike[str]) -> bool:
     """Whether ``place`` is an address that needs fsspec, and no path of this machine."""
     return "://" in as_address(place)
+
+
+def refuse_unasked(recorded: Iterable[str], allowed: Iterable[str]) -> None:
+    """A run may come from somebody else: an address that it records is reached only where the user allows it."""
+    for place in recorded:
+        address = as_address(place)
+        if is_remote(address) and not is_allowed(address, allowed):
+            scheme, _, path = address.partition("://")
+            host = f"{scheme}://{path.partition('/')[0]}"
+            raise DataError(
+                f"{one_line(address)}: an address that the run records; to reach it, allow it: "
+                f"--allow-address {one_line(host)}"
+            )
+
+
+def is_allowed(address: str, allowed: Iterable[str]) -> bool:
+    """Whether an address is one of those that the user gave, or below one."""
+    return any(_is_below(as_address(address), as_address(one)) for one in allowed)
+
+
+def _is_below(address: str, allowed: str) -> bool:
+    """Of an address that leads through others (``::``) nothing but itself is known."""
+    if address == allowed:
+        return True
+    return "://" in allowed and "::" not in address and address.startswith(allowed.rstrip("/") + "/")
 
 
 def absolute(place: str | os.PathLike[str]) -> str:

@@ -192,11 +192,16 @@ def evaluate(
     return measure(Path(run), str(data), place, batch_size, workers, device, calibrate)
 
 
-def report(run: Location, out: Location | None = None, *, quiet: bool = False) -> Path:
-    """One page about a run; returns its path."""
+def report(
+    run: Location, out: Location | None = None, *, quiet: bool = False, allow_addresses: Sequence[str] = ()
+) -> Path:
+    """One page about a run; returns its path.
+
+    ``allow_addresses``: of other systems (``s3://bucket``), from which the images that the run names may be read.
+    """
     import pmtrans.report
 
-    return pmtrans.report(run, out, quiet=quiet)
+    return pmtrans.report(run, out, quiet=quiet, allow_addresses=allow_addresses)
 
 
 def compare(runs: Sequence[Location], out: Location | None = None) -> Path:
@@ -206,14 +211,25 @@ def compare(runs: Sequence[Location], out: Location | None = None) -> Path:
     return write_comparison([Path(run) for run in runs], None if out is None else Path(out))
 
 
-def label_these(run: Location, out: Location, *, count: int = 50, seed: int = 0, quiet: bool = False) -> Path:
-    """Choose the target images whose labels tell most; returns labels.csv, with a page that shows them beside it."""
+def label_these(
+    run: Location,
+    out: Location,
+    *,
+    count: int = 50,
+    seed: int = 0,
+    quiet: bool = False,
+    allow_addresses: Sequence[str] = (),
+) -> Path:
+    """Choose the target images whose labels tell most; returns labels.csv, with a page that shows them beside it.
+
+    ``allow_addresses``: of other systems (``s3://bucket``), from which the images that the run names may be read.
+    """
     from pmtrans.errors import RunError, one_line
     from pmtrans.labelling.choice import pick_images
     from pmtrans.labelling.worksheet import write_folder
     from pmtrans.report.material import read_material
 
-    reporter, material = Reporter(quiet), read_material(Path(run))
+    reporter, material = Reporter(quiet), read_material(Path(run), allow_addresses)
     if material.data is None:
         raise RunError(material.warnings[-1])
     if material.evidence is None:

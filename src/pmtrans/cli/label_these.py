@@ -18,6 +18,14 @@ def label_these(
     ] = ...,  # type: ignore[assignment]
     count: Annotated[int, typer.Option("--count", "-n", min=2, help="How many images.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the half that is drawn at random.")] = 0,
+    allow_address: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Read images of the run from this address of another system (`s3://bucket`); may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Choose the target images whose labels are most informative: a table to fill in and a page to look at.
 
@@ -39,4 +47,4 @@ def label_these(
     require_run(chosen)
     from pmtrans.api import label_these as choose
 
-    typer.echo(str(choose(chosen, out, count=count, seed=seed)))
+    typer.echo(str(choose(chosen, out, count=count, seed=seed, allow_addresses=allow_address or ())))

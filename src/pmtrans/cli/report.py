@@ -19,6 +19,14 @@ def report(
             show_default=False,
         ),
     ] = None,
+    allow_address: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Read images of the run from this address of another system (`s3://bucket`); may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write one self-contained HTML page: what was run, whether it worked, and why.
 
@@ -39,9 +47,9 @@ def report(
         from pmtrans.progress import Reporter
         from pmtrans.report.page import write_report
 
-        path = write_report(runs[0], out, reporter=Reporter())
+        path = write_report(runs[0], out, reporter=Reporter(), allowed=allow_address or ())
     else:
         from pmtrans.report.comparison import write_comparison
 
-        path = write_comparison(runs, out)
+        path = write_comparison(runs, out, allowed=allow_address or ())
     typer.echo(str(path))

@@ -74,6 +74,12 @@ class DataConfig(SettingsSection):
         """The places of ``source``, one or several."""
         return source_places(self.source)
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All places that images or their labels are read from."""
+        others = (self.target, self.target_labels, self.root, self.source_root, self.target_root)
+        return (*self.sources, *(str(place) for place in others if place is not None))
+
 
 class BackboneConfig(SettingsSection):
     """The transformer and its pretrained weights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -12,12 +13,18 @@ class _Verb(ModuleType):
     """What ``pmtrans.report`` is once anything of this room is imported, which replaces the function of that name."""
 
     def __call__(
-        self, run: str | PathLike[str], out: str | PathLike[str] | None = None, *, quiet: bool = False
+        self,
+        run: str | PathLike[str],
+        out: str | PathLike[str] | None = None,
+        *,
+        quiet: bool = False,
+        allow_addresses: Sequence[str] = (),
     ) -> Path:
         from pmtrans.progress import Reporter
         from pmtrans.report.page import write_report
 
-        return write_report(Path(run), None if out is None else Path(out), reporter=Reporter(quiet))
+        place = None if out is None else Path(out)
+        return write_report(Path(run), place, reporter=Reporter(quiet), allowed=allow_addresses)
 
 
 sys.modules[__name__].__class__ = _Verb

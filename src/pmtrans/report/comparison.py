@@ -32,14 +32,16 @@ CURVES = {
 }
 
 
-def write_comparison(runs: Sequence[Path], out: Path | None = None, first: Sequence[Section] = ()) -> Path:
+def write_comparison(
+    runs: Sequence[Path], out: Path | None = None, first: Sequence[Section] = (), allowed: Sequence[str] = ()
+) -> Path:
     """Compare runs, finished or not; written next to the first run unless ``out`` is given.
 
     ``first``: sections that stand before the comparison.
     """
     if len({run.resolve() for run in runs}) < len(runs):
         raise RunError("A run is named twice: give each run once.")
-    materials = [read_material(run) for run in runs]
+    materials = [read_material(run, allowed) for run in runs]
     names = _names(runs)
     with report_style():
         sections = [*first, _table(names, materials), _curves(names, materials), _settings(names, materials)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from pmtrans.addresses import refuse_unasked
 from pmtrans.config import Config
 from pmtrans.data.domains import Data, read_data
 from pmtrans.data.reading.classes import read_classes
@@ -113,8 +114,11 @@ class Material:
             return None
 
 
-def read_material(folder: Path) -> Material:
-    """Read a run folder, finished or not; raises only if it is not a run folder."""
+def read_material(folder: Path, allowed: Sequence[str] = ()) -> Material:
+    """Read a run folder, finished or not; raises only if it is not a run folder.
+
+    ``allowed``: addresses of other systems from which its images may be read.
+    """
     run = RunFolder(folder)
     if is_missing(run.config):
         raise RunError(f"{one_line(folder)!r} is not a run folder: config.yaml is missing.")
@@ -122,7 +126,7 @@ def read_material(folder: Path) -> Material:
     warnings: list[str] = []
     evidence = _evidence(folder, warnings)
     baseline = _evidence(run.baseline.path, warnings)
-    data = _data(run, config, warnings)
+    data = _data(run, config, allowed, warnings)
     if data is not None and evidence is not None:
         then = len(evidence.source_labels_N), len(evidence.target_logits_MK)
         now = len(data.holdout), min(len(data.target.domain), MOST_TARGET)
@@ -158,11 +162,12 @@ class _WarningCollector(Reporter):
         self.warnings.append(text)
 
 
-def _data(run: RunFolder, config: Config, warnings: list[str]) -> Data | None:
+def _data(run: RunFolder, config: Config, allowed: Sequence[str], warnings: list[str]) -> Data | None:
     """The data of the run, or None if they have changed since training."""
     try:
         if config.data.given is not None:  # in the run folder, wherever that is now
             config = config.model_copy(update={"data": config.data.model_copy(update={"given": str(run.given)})})
+        refuse_unasked(config.data.places, allowed)
         held_places = read_json(run.holdout, list[int]) if run.holdout.is_file() else None
         # otherwise training has checked that all can be read
         decode = config.data.on_bad_image == "skip" or (held_places is None and config.data.given is None)

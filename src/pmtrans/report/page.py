@@ -18,9 +18,15 @@ from pmtrans.report.section import Chart, Section
 from pmtrans.report.sections import SECTIONS
 
 
-def write_report(run: Path, out: Path | None = None, figures: bool = True, reporter: Reporter | None = None) -> Path:
+def write_report(
+    run: Path,
+    out: Path | None = None,
+    figures: bool = True,
+    reporter: Reporter | None = None,
+    allowed: Sequence[str] = (),
+) -> Path:
     """The report of one run, finished or not; with ``figures``, each of them as PNG and SVG in ``run/figures`` too."""
-    material, path = read_material(run), out or run / "report.html"
+    material, path = read_material(run, allowed), out or run / "report.html"
     if material.data is None:
         _refuse_to_lose_images(path, material.warnings)
     refuse_foreign(run / "figures")

@@ -7,6 +7,7 @@ it, and false alarms would be more often than stated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from pmtrans.addresses import refuse_unasked
 from pmtrans.data.domains import read_data
 from pmtrans.errors import RunError, UserError, one_line
 from pmtrans.evaluation.passes import run_pass
@@ -74,7 +76,7 @@ def open_watched(run: Path, device: str | None = None) -> WatchedRun:
     return WatchedRun(folder, predictor, neutral.model.to(predictor.device).eval(), identity)
 
 
-def reference_of(run: WatchedRun, stored: Path, reporter: Reporter) -> Reference:
+def reference_of(run: WatchedRun, stored: Path, reporter: Reporter, allowed: Sequence[str] = ()) -> Reference:
     """As stored; the first time from what the run saved of its target, or by one pass over its images."""
     try:
         tensors = safetensors.torch.load_file(regular(stored))
@@ -83,7 +85,7 @@ def reference_of(run: WatchedRun, stored: Path, reporter: Reporter) -> Reference
         pass
     except (OSError, SafetensorError, KeyError, ValueError):
         raise RunError(f"{one_line(stored)!r} cannot be read: remove it, and it is made again.") from None
-    made = _from_evidence(run) or _from_images(run, reporter)
+    made = _from_evidence(run) or _from_images(run, reporter, allowed)
     if len(made.features_RF) < LEAST:
         raise RunError(f"The target of the run has {len(made.features_RF)} images, to compare with takes {LEAST}.")
     tensors = {"features": made.features_RF, "confidence": torch.tensor(made.confidence, dtype=torch.float64)}
@@ -117,10 +119,11 @@ def _from_evidence(run: WatchedRun) -> Reference | None:
     return Reference(features_MF[_even(len(features_MF))].contiguous(), _confidence(run, logits_MK))
 
 
-def _from_images(run: WatchedRun, reporter: Reporter) -> Reference:
+def _from_images(run: WatchedRun, reporter: Reporter, allowed: Sequence[str]) -> Reference:
     """Where nothing was held out, the run has saved no features."""
     config = load_config(run.folder.config)
     try:
+        refuse_unasked(config.data.places, allowed)
         paths = read_data(config, reporter, decode=False).target.domain.paths
     except UserError as error:
         raise RunError(f"The target of the run is needed once, to compare with: {one_line(error, 300)}") from None

@@ -36,12 +36,16 @@ _LOOK = 0.2  # seconds between two looks for a signal
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """``false_alarms``: of the windows that do not differ, the share that raises an alarm."""
+    """``false_alarms``: of the windows that do not differ, the share that raises an alarm.
+
+    ``allowed``: addresses of other systems from which the target of the run may be read.
+    """
 
     window: int = 64
     false_alarms: float = 0.01
     every: float = 10.0  # seconds between two looks into the folder
     once: bool = False
+    allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def watch(
     watched = open_watched(run, device)
     is_open = watched.predictor.trained.unknown is not None
     with open_ledger(out, watched.identity, options.window, options.false_alarms, is_open) as ledger:
-        reference = reference_of(watched, out / "reference.safetensors", reporter)
+        reference = reference_of(watched, out / "reference.safetensors", reporter, options.allowed)
         say(
             f"Every {options.window} images are compared with {len(reference.features_RF)} of the run's target; of "
             f"windows that do not differ {options.false_alarms:.2%} raise a false alarm."

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pmtrans.addresses import is_allowed, is_remote
 from pmtrans.data.reading.folders import list_folder, read_folder
 from pmtrans.data.reading.huggingface import is_huggingface_dataset, read_huggingface_dataset
 from pmtrans.data.reading.left_out import LeftOut
-from pmtrans.data.reading.listing import Row
+from pmtrans.data.reading.listing import MalformedLines, Row
 from pmtrans.data.reading.locate import locate
 from pmtrans.data.reading.shards import TAR, is_shards, read_shards
 from pmtrans.data.reading.tables import LIST_SUFFIXES, TABLE_SUFFIXES, read_list, read_table
+from pmtrans.errors import one_line
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,14 @@ def known_suffixes() -> str:
 def located_rows(layout: Layout, path: Path, asked: Request, root: str | Path | None) -> list[Row]:
     """The rows of what lies at ``path``, in its own order, with the paths of the images on this machine."""
     rows = layout.read(path, asked)
-    if not path.is_file() or layout is SHARDS:
+    if layout is SHARDS or layout.paths is not None:  # the places are those that were asked for
+        return rows
+    allowed = [] if root is None else [str(root)]
+    remote = [row for row in rows if is_remote(row.path) and not is_allowed(row.path, allowed)]
+    if remote:  # whoever wrote the list would choose what this machine connects to
+        why = "is at another address: give that as root to allow it"
+        raise MalformedLines(path, [(row.line, f"{one_line(row.path, 60)!r} {why}") for row in remote])
+    if not path.is_file():
         return rows
     places = locate([row.path for row in rows], path, root)
     return [Row(row.line, place, row.label) for row, place in zip(rows, places, strict=True)]

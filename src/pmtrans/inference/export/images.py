@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from pmtrans.addresses import is_remote
 from pmtrans.data.image import UnreadableImage, load_image
 from pmtrans.errors import DataError, UserError
 from pmtrans.inference.inputs import gather
@@ -52,9 +53,10 @@ def _evenly_spaced(paths: Sequence[str]) -> list[Image.Image]:
 def _data_of(run: Path) -> list[str]:
     try:
         data = read_yaml(RunFolder(run).config)["data"]
-        return [place for place in (data["target"], data["source"]) if isinstance(place, str)]
+        places = [place for place in (data["target"], data["source"]) if isinstance(place, str)]
     except (OSError, TextError, KeyError, TypeError):
         return []
+    return [place for place in places if not is_remote(place)]  # who gave the run may have chosen them
 
 
 def generated_images() -> list[Image.Image]:
