@@ -189,6 +189,9 @@ def _empty(folder: RunFolder) -> None:
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            try:
+                shutil.rmtree(path)
+            except RecursionError:
+                raise RunError(f"{one_line(path)!r} is nested too deeply: remove it yourself, with rm -r.") from None
         else:
             path.unlink(missing_ok=True)

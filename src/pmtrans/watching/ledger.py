@@ -103,7 +103,15 @@ class Ledger:
 
     def _read_paths(self) -> set[str]:
         with (self.folder / "predictions.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return {row["path"] for row in csv.DictReader(file)}
+            rows = csv.DictReader(file)
+            try:
+                if list(rows.fieldnames or ()) == self.names:
+                    return {row["path"] for row in rows}
+            except csv.Error:
+                pass
+        raise RunError(
+            f"{one_line(self.folder)!r} cannot be resumed (predictions.csv was changed): choose another --out."
+        )
 
     def close(self) -> None:
         for file in self._tables.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -191,8 +192,8 @@ def are_ids(names: Iterable[str]) -> bool:
 
 
 def normalised_name(name: str) -> str:
-    """A name in lower case without separators; a number without leading zeros."""
-    name = re.sub(r"[\W_]+", "", name).casefold()
+    """A name in lower case without separators, accents as one character; a number without leading zeros."""
+    name = re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", name)).casefold()
     return str(int(name)) if re.fullmatch(r"[0-9]{1,9}", name) else name
 
 

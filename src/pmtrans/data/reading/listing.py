@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pmtrans.data.image import is_image_name
 from pmtrans.errors import DataError, one_line
-from pmtrans.texts import LIST_BYTES, MAX_IMAGES, read_bytes
+from pmtrans.texts import LIST_BYTES, MAX_IMAGES, is_text, read_bytes
 
 _MAX_EXAMPLES = 5
 
@@ -69,6 +69,8 @@ class RowReader:
             self.problems.append((line, "no path"))
         elif "\0" in path or not is_image_name(path):
             self.problems.append((line, f"{one_line(path, 80)!r} is not an image path"))
+        elif label is not None and not is_text(label):
+            self.problems.append((line, f"{one_line(label, 80)!r} is not a class name"))
         elif label is None and self._labels_required:
             self.problems.append((line, f"no label for {one_line(path, 80)!r}"))
         else:

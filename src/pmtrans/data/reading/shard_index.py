@@ -30,6 +30,7 @@ from pmtrans.errors import DataError, one_line
 from pmtrans.files import write_atomically
 from pmtrans.machine import cache_folder
 from pmtrans.texts import MAX_IMAGES, TextError, parse_json
+from pmtrans.texts import MAX_IMAGES, TextError, is_text, parse_json
 
 try:
     import fcntl
@@ -133,6 +134,8 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
             file.seek(offset)
             content = file.read(length)
             label = _text_label(content, name) if suffix == ".cls" else _json_label(content, name, shard, label_key)
+            if label is not None and not is_text(label):
+                raise DataError(f"{one_line(shard)}: {one_line(name, 80)}: {one_line(label, 60)!r} is no class name")
             if suffix == ".cls" or label is not None:
                 labels[stem] = label
     if len(set(names)) < len(names):
