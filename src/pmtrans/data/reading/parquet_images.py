@@ -14,9 +14,8 @@ from pathlib import Path
 from pmtrans.addresses import absolute
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import Row
-from pmtrans.data.reading.shard_index import LABEL_KEYS, index_folder, one_at_a_time, shard_indexes, shard_version
 from pmtrans.data.reading.parquet_file import Parquet, opened_parquet
-from pmtrans.data.reading.shard_index import LABEL_KEYS, cache_folder, one_at_a_time, shard_indexes, shard_version
+from pmtrans.data.reading.shard_index import LABEL_KEYS, index_folder, one_at_a_time, shard_indexes, shard_version
 from pmtrans.data.tar_writer import add_file, tar_file
 from pmtrans.errors import DataError, nearest, one_line
 from pmtrans.files import write_atomically
@@ -82,10 +81,8 @@ def _shard_of(opened: Parquet, version: str, image: str, label: str | None) -> P
     """The tar shard in the cache that holds the images of this very file, made if it is not there."""
     parts = (absolute(opened.address), version, image, label or "")
     digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-    stem = os.path.splitext(os.path.basename(address))[0]
-    shard = index_folder() / f"{stem}-{digest}.tar"
     stem = os.path.splitext(os.path.basename(opened.address))[0]
-    shard = cache_folder() / f"{stem}-{digest}.tar"
+    shard = index_folder() / f"{stem}-{digest}.tar"
     if not shard.is_file():
         with one_at_a_time(shard.with_suffix(".making")):
             if not shard.is_file():

@@ -29,7 +29,6 @@ from pmtrans.data.reading.listing import canonical_label
 from pmtrans.errors import DataError, one_line
 from pmtrans.files import write_atomically
 from pmtrans.machine import cache_folder
-from pmtrans.texts import MAX_IMAGES, TextError, parse_json
 from pmtrans.texts import MAX_IMAGES, TextError, is_text, parse_json
 
 try:
