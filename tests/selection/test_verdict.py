@@ -105,6 +105,14 @@ def test_a_gain_of_a_model_that_forgot_the_source_is_not_believed() -> None:
     assert verdict(Change(-0.1, 0.03), pair(source_drop=0.2)).name == "hurt"
 
 
+def test_a_gain_is_not_believed_where_classes_died_out() -> None:
+    said = verdict(Change(0.1, 0.03), pair(dead=0.05))
+    assert said.name == "cannot tell"
+    assert "classes that held 5% of the target images died out" in said.reason
+    assert verdict(Change(0.1, 0.03), pair(dead=0.049)).name == "helped"
+    assert verdict(Change(-0.1, 0.03), pair(dead=0.1)).name == "hurt"
+
+
 def test_an_adaptation_that_repairs_the_clusters_helped() -> None:
     world = simulate(EVEN)
     adapted = world.adapted_to(partly(world.truth_M, world.baseline.target_predictions_M(), 0.1))

@@ -8,8 +8,8 @@ out. Taking it for normally distributed gives a probability to each answer:
 The most probable answer is the verdict if it is, corrected by how often such verdicts were right on tasks left out, at
 least as probable as ``SURE`` and, for ``helped`` and ``hurt``, the opposite is not more probable than ``OPPOSITE``.
 Otherwise, and below ``LEAST_IMAGES`` target images, nobody can tell. Nor is ``helped`` said of a model that forgot the
-source: a good adaptation may give it up, but so does one that spreads wrong labels over whole clusters, and
-arbitration, which reads clusters, cannot tell the two apart.
+source, or in which classes died out: a good adaptation may do so, but so does one that spreads wrong labels over whole
+clusters, and arbitration, which reads clusters, cannot tell the two apart.
 
 What does not decide, because adaptation itself moves it: the adapted model's confidence and all that is made
 of it (entropy, ATC, nuclear norm).
@@ -31,6 +31,7 @@ MOST_RELIABLE = 0.97  # no kind of verdict was given often enough on tasks left 
 OPPOSITE = 0.05
 LEAST_IMAGES = 150  # of the target
 SOURCE_DROP = 0.05  # of hold-out accuracy, from which a gain is not believed
+DIED_OUT = 0.05  # of the target images, in classes that died out: neither is it then
 
 Answer = Literal["helped", "unchanged", "hurt", "cannot tell"]
 
@@ -70,6 +71,9 @@ def verdict(
         return Verdict("cannot tell", probability, reason, change.gain)
     if name == "helped" and pair.source_drop > SOURCE_DROP:
         reason = f"A gain is not certain in a model that has forgotten the source: {told}."
+        return Verdict("cannot tell", probability, reason, change.gain)
+    if name == "helped" and pair.dead >= DIED_OUT:
+        reason = f"A gain is not certain where classes that held {pair.dead:.0%} of the target images died out: {told}."
         return Verdict("cannot tell", probability, reason, change.gain)
     corrected = probability * (min(reliability.get(name, 1.0), MOST_RELIABLE) if reliability else 1.0)
     if corrected < SURE or (opposite is not None and probabilities[opposite] > OPPOSITE):  # type: ignore[index]
