@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import pytest
 import torch
 
+from pmtrans import machine
 from pmtrans.errors import ConfigError
 from pmtrans.machine import (
+    CORES,
     available_memory,
     choose_device,
     copy_to,
+    cores,
     fallback_device,
     forget_peak,
+    loader_workers,
     peak_memory,
     used_memory,
     wait_for,
@@ -111,3 +117,48 @@ def test_memory_of_mps_is_what_metal_holds(limit: int, available: int, monkeypat
     assert peak_memory(MPS) == 300
     wait_for(MPS)
     assert metal.waits == 1
+
+
+@pytest.fixture
+def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    monkeypatch.setattr(machine, "_CPU_QUOTAS", ())
+    for name in (CORES, "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["250000 100000\n"], 3),
+        (["max 100000\n"], 16),
+        (["50000 100000"], 1),
+        (["200000\n", "100000\n"], 2),
+        (["-1\n", "100000\n"], 16),  # the older kind's "no quota"
+        ([], 16),
+    ],
+)
+def test_cores_are_no_more_than_the_quota_of_a_container(
+    texts: list[str], expected: int, sixteen_cores: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = [tmp_path / str(number) for number in range(max(1, len(texts)))]
+    for file, text in zip(files, texts, strict=False):
+        file.write_text(text)
+    sixteen_cores.setattr(machine, "_CPU_QUOTAS", (tuple(files),))
+    assert cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "processes", "beside_a_gpu", "on_the_cpu"),
+    [
+        *[("1", "1", 0, 0), ("2", "1", 1, 1), ("4", "1", 3, 1), ("8", "1", 7, 2), ("16", "1", 8, 4), ("16", "8", 1, 1)],
+        *[("16", "16", 0, 0), ("99", "1", 8, 4), ("few", "many", 8, 4)],
+    ],
+)
+def test_loader_processes_are_chosen_from_the_cores_of_this_process_and_the_device(
+    own: str, processes: str, beside_a_gpu: int, on_the_cpu: int, sixteen_cores: pytest.MonkeyPatch
+) -> None:
+    sixteen_cores.setenv(CORES, own)
+    sixteen_cores.setenv("LOCAL_WORLD_SIZE", processes)
+    assert [loader_workers(device) for device in (CUDA, MPS, CPU)] == [beside_a_gpu, beside_a_gpu, on_the_cpu]

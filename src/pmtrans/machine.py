@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+CORES = "PMTRANS_CORES"  # the share of one of several processes that an engine started here
+MOST_WORKERS = 8
+_CPU_QUOTAS = (  # of a container: microseconds of all cores together, and the period that they are for
+    (Path("/sys/fs/cgroup/cpu.max"),),
+    (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
+)
 _CONTROL_GROUPS = (  # (limit, used) of a container; the machine may have more
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
@@ -148,7 +154,27 @@ def available_memory(device: torch.device) -> int:
 
 def cores() -> int:
     """Those that this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for files in _CPU_QUOTAS:
+        with suppress(OSError, ValueError):  # "max": no quota
+            quota, period = map(int, " ".join(file.read_text() for file in files).split())
+            found = min(found, -(-quota // period)) if quota > 0 else found
+    with suppress(ValueError):
+        found = min(found, int(os.environ.get(CORES, "")))
+    return max(1, found)
+
+
+def loader_workers(device: torch.device) -> int:
+    """Loader processes of a training on this device, which shares the cores with the run's other processes here.
+
+    Beside a GPU every core but one is free to decode. On the CPU the training itself uses all of them: a process for
+    each four, or one, so that the others do not wait while an image is decoded. On a single core it could only disturb.
+    """
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    own = cores() // max(1, int(processes) if processes.isdecimal() else 1)
+    if own <= 1:
+        return 0
+    return min(MOST_WORKERS, max(1, own // 4) if device.type == "cpu" else own - 1)
 
 
 def threads_for(processes: int) -> int:
@@ -174,4 +200,4 @@ def cache_folder() -> Path:
 
 def useful_workers(images: int, batch_size: int) -> int:
     """Loader processes: none for a few images, which cost less than a process; else one a spare core, at most 8."""
-    return max(1, min(8, cores() - 1)) if images >= max(64, 4 * batch_size) else 0
+    return max(1, min(MOST_WORKERS, cores() - 1)) if images >= max(64, 4 * batch_size) else 0

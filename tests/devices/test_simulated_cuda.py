@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from torch.distributions import Beta
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.data import DataLoader
 
 from pmtrans.config import TrainConfig
+from pmtrans.data import loader
 from pmtrans.data.batch import Batch
 from pmtrans.data.domain import Domain
 from pmtrans.data.domains import read_data
@@ -86,15 +88,23 @@ def short_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def images_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are decoded by the real loader, outside of the simulation."""
+def loaders(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Files are decoded by the real loaders, outside of the simulation; what each was to do, pinning included."""
+    asked: list[dict[str, Any]] = []
 
-    def read(*args: Any) -> Iterator[Any]:
+    class Unpinned(DataLoader[Any]):
+        def __init__(self, dataset: Any, **options: Any) -> None:
+            asked.append(options)
+            super().__init__(dataset, **{**options, "pin_memory": False})
+
+    def read(*args: Any, **options: Any) -> Iterator[Any]:
         with _disable_current_modes():
-            return iter(list(image_batches(*args)))
+            return iter(list(image_batches(*args, **options)))
 
     for module in ("evaluation.passes", "inference.predictor"):
         monkeypatch.setattr(f"pmtrans.{module}.image_batches", read)
+    monkeypatch.setattr(loader, "DataLoader", Unpinned)
+    return asked
 
 
 def prepare_step(method: Method, device: str) -> Context:
@@ -202,9 +212,11 @@ def test_an_alignment_of_the_head_reads_nothing(device: str, tiny: Callable[...,
         assert {value.device.type for value in head.state_dict().values()} == {device}
 
 
-@pytest.mark.usefixtures("images_are_read")
 def test_passes_wait_for_nothing_and_the_evidence_is_judged_on_the_host(
-    two_domains: tuple[Path, Path], tiny_settings: list[str], monkeypatch: pytest.MonkeyPatch
+    two_domains: tuple[Path, Path],
+    tiny_settings: list[str],
+    loaders: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Evidence, "__post_init__", lambda _: None)  # it reads values, on the host
     config = load_config(None, tiny_settings, {"data.source": str(two_domains[0]), "data.target": str(two_domains[1])})
@@ -223,11 +235,11 @@ def test_passes_wait_for_nothing_and_the_evidence_is_judged_on_the_host(
         assert watch.waits == ["_to_copy"] * 5  # features and logits of the target and of what is held out; a sample
         assert {value.device.type for value in vars(evidence).values()} == {"cpu"}
         assert len(evidence.target_logits_MK) == len(task.target)
+    assert [options["pin_memory"] for options in loaders] == [True] * 4  # else every copy above would be waited for
 
 
-@pytest.mark.usefixtures("images_are_read")
 def test_predictions_of_a_batch_come_to_the_host_at_once(
-    saved_model: Callable[..., Path], two_domains: tuple[Path, Path]
+    saved_model: Callable[..., Path], two_domains: tuple[Path, Path], loaders: list[dict[str, Any]]
 ) -> None:
     trained, paths = load_model(saved_model()), sorted(map(str, two_domains[1].rglob("*.*")))
     with simulated() as watch:
@@ -235,6 +247,7 @@ def test_predictions_of_a_batch_come_to_the_host_at_once(
         watch.waits.clear()
         assert len(predictor.predict(paths[:8], batch_size=4)) == 8
         assert watch.waits == ["_to_copy"] * 2
+        assert [options["pin_memory"] for options in loaders] == [True]
         watch.waits.clear()
         images = torch.randn(2, 3, *[trained.model.backbone.image_size] * 2, device="cuda")
         logits_BK, attention_BHW = predictor.logits_and_attention(images)

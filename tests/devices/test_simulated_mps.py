@@ -72,9 +72,9 @@ def nothing_depends_on_values(monkeypatch: pytest.MonkeyPatch) -> None:
 def images_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are decoded by the real loader, outside of the simulation."""
 
-    def read(*args: Any) -> Iterator[Any]:
+    def read(*args: Any, **options: Any) -> Iterator[Any]:
         with _disable_current_modes():
-            return iter(list(image_batches(*args)))
+            return iter(list(image_batches(*args, **options)))
 
     for module in ("evaluation.passes", "inference.predictor"):
         monkeypatch.setattr(f"pmtrans.{module}.image_batches", read)

@@ -43,8 +43,11 @@ def test_half_a_line_at_the_end_of_the_metrics_is_dropped(cut: Path, configure: 
     assert_same_run(cut, undisturbed)
 
 
-def test_the_number_of_workers_may_change(cut: Path, configure: Configure, undisturbed: Path) -> None:
-    train(configure(data__workers=2), cut, Witness())
+@pytest.mark.parametrize("workers", [2, None])
+def test_the_number_of_workers_may_change(
+    workers: int | None, cut: Path, configure: Configure, undisturbed: Path
+) -> None:
+    train(configure(data__workers=workers), cut, Witness())
     assert_same_run(cut, undisturbed)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from pmtrans.bench.execute import Outcome, execute
 from pmtrans.bench.jobs import Job
 from pmtrans.machine import refuse_many, threads_for
+from pmtrans.machine import CORES, cores
 from pmtrans.progress import Reporter
 from pmtrans.signals import Interrupted
 
@@ -77,7 +78,8 @@ class LocalProcesses:
         if self._executor is None:
             os.environ["OMP_NUM_THREADS"] = str(self.threads)  # read by the libraries as a new process loads them
             next_index = self._context.Value("i", 0)
-            arguments = (self._stop, os.getpid(), self.threads, next_index, visible_gpus())
+            share = max(1, cores() // self.slots)
+            arguments = (self._stop, os.getpid(), self.threads, share, next_index, visible_gpus())
             self._executor = ProcessPoolExecutor(self.slots, self._context, _start_worker, arguments)
         return self._executor
 
@@ -117,8 +119,8 @@ def _work(job: Job) -> Outcome:
 _stop_requested: Callable[[], bool] = lambda: False  # noqa: E731  (set in each worker process)
 
 
-def _start_worker(stop: Any, parent: int, threads: int, next_index: Any, gpus: list[str]) -> None:
-    """Initialise a worker process: its threads, its GPU, and when to stop."""
+def _start_worker(stop: Any, parent: int, threads: int, share: int, next_index: Any, gpus: list[str]) -> None:
+    """Initialise a worker process: its threads, its share of the cores, its GPU, and when to stop."""
     import torch
 
     global _stop_requested
@@ -126,6 +128,7 @@ def _start_worker(stop: Any, parent: int, threads: int, next_index: Any, gpus: l
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent only, which then stops the workers
     torch.set_num_threads(threads)
+    os.environ[CORES] = str(share)
     with next_index.get_lock():
         index = next_index.value
         next_index.value += 1

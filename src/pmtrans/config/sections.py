@@ -57,7 +57,12 @@ class DataConfig(SettingsSection):
         "none",
         description="classes: every class as often as any other in source batches; not for methods that choose pairs",
     )
-    workers: int = Field(2, ge=0, le=512, description="loader processes; results do not depend on it")
+    workers: int | None = Field(
+        None,
+        ge=0,
+        le=512,
+        description="loader processes; null: by cores and device; results do not depend on it",
+    )
     cache: str | None = Field(None, description="folder for a cache of resized images; results do not depend on it")
     on_bad_image: Literal["error", "skip"] = Field("error", description="unreadable files: stop with an error, or skip")
     holdout: float = Field(0.1, ge=0, lt=0.9, description="held-out share of the source, for model selection")

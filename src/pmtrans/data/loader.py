@@ -25,12 +25,14 @@ from pmtrans.data.gate import UnavailableImage
 from pmtrans.data.sampling import ChosenPairs, Draw, PairSampler, Share, random_seed
 from pmtrans.data.transforms import Preprocessing, Transform, evaluation_transform
 from pmtrans.errors import TOO_MANY_OPEN_FILES, DataError, ReportedByMainProcess, TrainingError
+from pmtrans.machine import loader_workers
 from pmtrans.signals import held_back
 
 _LOOK_EVERY = 5  # seconds between two looks whether the loader processes live
 _OPEN_FILES = Path("/proc/self/fd")
 DESCRIPTORS, DESCRIPTORS_EACH = 8, 8  # that loader processes need: pipes of all, pipes and tensors of each
 ANSWER_WITHIN = 600  # seconds for a batch; a loader process that was forked at a bad moment would never answer
+CPU = torch.device("cpu")
 
 
 def _require_descriptors(workers: int) -> None:
@@ -154,21 +156,19 @@ def pair_batches(
     sampler: PairSampler | ChosenPairs | Share,
     seed: int,
     preprocessing: Preprocessing,
-    workers: int,
-    pin_memory: bool = False,
+    workers: int | None,
+    device: torch.device = CPU,
     cache: ImageCache | None = None,
 ) -> Iterator[Batch]:
-    """The sampler's batches, in order. ``cache`` may be given if the transform begins with the cached resize."""
+    """The sampler's batches, in order, to be copied to ``device``.
+
+    ``cache`` may be given if the transform begins with the cached resize.
+    """
     loader: DataLoader[Any] = DataLoader(
         _PairDataset(source, target, transform, seed, preprocessing, cache),
         batch_sampler=sampler,
         collate_fn=_collate_pairs,
-        num_workers=workers,
-        prefetch_factor=2 if workers else None,
-        timeout=_LOOK_EVERY if workers else 0,
-        pin_memory=pin_memory,
-        worker_init_fn=_leave_signals_to_the_main_process,
-        generator=torch.Generator(),  # its own, so that a loader does not advance the run's random state
+        **_loading(workers, device),
     )
     for batch in _in_time(loader):
         if isinstance(batch, DecodingFailure):
@@ -176,6 +176,19 @@ def pair_batches(
         if cache is not None:
             cache.check()
         yield batch
+
+
+def _loading(workers: int | None, device: torch.device) -> dict[str, Any]:
+    """How a loader works for a device; ``workers`` None: as many processes as the machine has cores for."""
+    count = loader_workers(device) if workers is None else workers
+    return {
+        "num_workers": count,
+        "prefetch_factor": 2 if count else None,
+        "timeout": _LOOK_EVERY if count else 0,
+        "pin_memory": device.type == "cuda",  # else the host would wait for each copy
+        "worker_init_fn": _leave_signals_to_the_main_process,
+        "generator": torch.Generator(),  # its own, so that a loader does not advance the run's random state
+    }
 
 
 def _in_time(loader: DataLoader[Any]) -> Iterator[Any]:
@@ -225,18 +238,16 @@ def image_batches(
     paths: Sequence[str],
     preprocessing: Preprocessing,
     batch_size: int,
-    workers: int,
+    workers: int | None,
     cache: ImageCache | None = None,
+    device: torch.device = CPU,
 ) -> Iterator[tuple[Tensor, list[str | None]]]:
     """Batches of (readable images under the evaluation transform, for each path None or why it is unreadable)."""
     loader: DataLoader[Any] = DataLoader(
         _ImageDataset(paths, preprocessing, cache),
         batch_size=batch_size,
         collate_fn=_collate_images,
-        num_workers=workers,
-        timeout=_LOOK_EVERY if workers else 0,
-        worker_init_fn=_leave_signals_to_the_main_process,
-        generator=torch.Generator(),
+        **_loading(workers, device),
     )
     for batch in _in_time(loader):
         if isinstance(batch, DecodingFailure):

@@ -37,7 +37,7 @@ def run_pass(
     paths: Sequence[str],
     preprocessing: Preprocessing,
     batch_size: int,
-    workers: int,
+    workers: int | None,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     cache: ImageCache | None = None,
     folder: Path | None = None,
@@ -52,7 +52,7 @@ def run_pass(
     was_training = model.training
     model.eval()
     done = 0
-    for images, errors in image_batches(paths, preprocessing, batch_size, workers, cache):
+    for images, errors in image_batches(paths, preprocessing, batch_size, workers, cache, device):
         first_error = next((error for error in errors if error is not None), None)
         if first_error is not None:
             raise TrainingError(unreadable_message(first_error))
@@ -72,6 +72,6 @@ def backbone_features(name: str, weights: str, image_size: int) -> Callable[[lis
     preprocessing = preprocessing_for(timm.data.resolve_data_config({}, model=model.backbone.trunk), image_size, 0.875)
 
     def features(paths: list[str]) -> NDArray[np.floating]:
-        return run_pass(model, paths, preprocessing, batch_size=64, workers=2).features_MF.cpu().numpy()
+        return run_pass(model, paths, preprocessing, batch_size=64, workers=None).features_MF.cpu().numpy()
 
     return features

@@ -68,7 +68,7 @@ class Predictor:
     ) -> Iterator[list[Prediction]]:
         """A list of predictions per batch of paths, in order for any number of workers."""
         done = 0
-        for images, errors in image_batches(paths, self.trained.preprocessing, batch_size, workers):
+        for images, errors in image_batches(paths, self.trained.preprocessing, batch_size, workers, device=self.device):
             readable: Iterator[Prediction] = iter(())
             if len(images):
                 readable = self._answers(self.logits(images), abstain_below)

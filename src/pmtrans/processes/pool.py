@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from pmtrans.addresses import is_remote
 from pmtrans.errors import DataError, TrainingError, one_line
 from pmtrans.machine import refuse_many, threads_for
+from pmtrans.machine import CORES, cores
 from pmtrans.processes.ray_cluster import RETRIES, RayCluster
 
 Piece = TypeVar("Piece")
@@ -87,6 +88,9 @@ class LocalPool:
     def _pool(self) -> ProcessPoolExecutor:
         if self._executor is None:
             arguments = (threads_for(self.slots), self._context.Value("i", 0), _visible_gpus())
+            share = max(1, cores() // self.slots)
+            threads = int(os.environ.get("OMP_NUM_THREADS") or share)
+            arguments = (threads, share, self._context.Value("i", 0), _visible_gpus())
             self._executor = ProcessPoolExecutor(self.slots, self._context, _start, arguments)
         return self._executor
 
@@ -104,13 +108,13 @@ def _visible_gpus() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count() if torch is not None else 0)]
 
 
-def _start(threads: int, next_index: Any, gpus: list[str]) -> None:
-    """A process leaves Ctrl-C to its parent, and takes its share of the threads and one of the GPUs.
+def _start(threads: int, share: int, next_index: Any, gpus: list[str]) -> None:
+    """A process leaves Ctrl-C to its parent, and takes its share of threads and cores and one of the GPUs.
 
-    Libraries read both as they are loaded, which is after this.
+    Libraries read them as they are loaded, which is after this.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ |= {"OMP_NUM_THREADS": str(threads), CORES: str(share)}
     with next_index.get_lock():
         index = next_index.value
         next_index.value += 1

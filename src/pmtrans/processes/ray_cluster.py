@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pmtrans.errors import ConfigError, one_line
+from pmtrans.machine import CORES
 
 RETRIES = 3  # of a task whose worker was killed
 _LOCAL: dict[str, Any] = {  # tasks exchange paths and rows: a small object store is enough
@@ -46,7 +47,8 @@ class RayCluster:
                 self.close()
                 raise ConfigError(f"A {task} asks for {share:g} {name}, and the Ray cluster has {has:g}: ask for less.")
         self.slots = max(1, int(min((total[name] / share for name, share in shares), default=1)))
-        environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, int(cpus)))}
+        share = str(max(1, int(cpus)))
+        environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or share, CORES: share}
         if local:
             environment |= {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._options = {

@@ -72,7 +72,7 @@ class Feed:
             self.config.seed,
             task.preprocessing,
             data.workers,
-            self.device.type == "cuda",
+            self.device,
             cache,
         )
 

@@ -43,7 +43,7 @@ class OldPlaces:
     places: tuple[OldPlace, ...]
     model: Model
     task: Task
-    workers: int
+    workers: int | None
     reporter: Reporter
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext
 
@@ -60,7 +60,7 @@ class OldPlaces:
 
 
 def read_old_places(
-    given: Sequence[str], trained: TrainedModel, device: torch.device, workers: int
+    given: Sequence[str], trained: TrainedModel, device: torch.device, workers: int | None
 ) -> tuple[OldPlace, ...]:
     """Each with what the given model has there; a folder that cannot be read is an error before the first step."""
     model, places = trained.model.to(device), list[OldPlace]()
@@ -85,7 +85,7 @@ def _predicted(
     model: Model,
     paths: Sequence[str],
     preprocessing: Any,
-    workers: int,
+    workers: int | None,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[int]:
     labels: list[int] = run_pass(model, paths, preprocessing, 64, workers, autocast).logits_MK.argmax(1).tolist()

@@ -42,7 +42,7 @@ class Passes:
 
     model: Model
     task: Task
-    workers: int
+    workers: int | None
     accelerator: Accelerator
     processes: Processes
     untrained: Callable[[], tuple[Model, Preprocessing]] | None = None  # the model before any training, if there is one

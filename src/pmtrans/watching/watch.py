@@ -104,7 +104,7 @@ def _look(
     new = [path for path in _by_arrival(images) if path not in ledger.done]
     trained, pays = run.predictor.trained, False
     begin = 0
-    for tensors, errors in image_batches(new, trained.preprocessing, BATCH, 0):
+    for tensors, errors in image_batches(new, trained.preprocessing, BATCH, 0, device=run.predictor.device):
         paths = new[begin : begin + len(errors)]
         begin += len(errors)
         features_BF = run.features(tensors) if len(tensors) else ledger.features_VF[:0]
