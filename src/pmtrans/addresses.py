@@ -10,6 +10,8 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pmtrans.errors import DataError, one_line
@@ -29,6 +31,11 @@ def as_address(place: str | os.PathLike[str]) -> str:
         return text
     after = text[scheme.end() :]
     return f"/{after}" if scheme[1].lower() in _HERE else f"{scheme[1]}://{after}"
+
+
+def as_path(place: str | os.PathLike[str]) -> Path:
+    """``place`` as what the readers are given; a ``file://`` address is the path in it."""
+    return Path(as_address(place))
 
 
 def is_remote(place: str | os.PathLike[str]) -> bool:

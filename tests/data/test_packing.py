@@ -34,6 +34,17 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".tar", ".json")}
 
 
+def test_a_folder_by_its_file_address_is_packed_like_its_path(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack_folder(shop, tmp_path / "expected", PackOptions())
+    monkeypatch.setattr("sys.argv", ["pmtrans", "pack", shop.as_uri(), "--out", str(tmp_path / "out"), "--quiet"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
+
+
 def test_members_are_the_files_and_their_class_folders(shop: Path, tmp_path: Path) -> None:
     packed = pack_folder(shop, tmp_path / "out", PackOptions(images_per_shard=4))
     assert (packed.images, packed.shards) == (10, ["shop-000.tar", "shop-001.tar", "shop-002.tar"])

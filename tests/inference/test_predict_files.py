@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from pmtrans.cli.early import require_inputs
 from pmtrans.errors import DataError, RunError
 from pmtrans.inference.inputs import PathList, gather
 from pmtrans.inference.output import writer_for
@@ -169,6 +170,18 @@ def test_folders_files_lists_tables_and_stdin_are_read_in_the_order_given(photos
     given = [str(first), str(tmp_path / "list.txt"), "-", str(tmp_path / "table.csv"), "gone.jpg"]
     found = [Path(path).name for path in gather(given, stdin)]
     assert found == ["00.png", "04.png", "02.png", "gone.png", "01.png", "00.png", "05.png", "gone.jpg"]
+
+
+def test_a_file_address_is_the_path_in_it(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("photos/b/04.png\n")
+    given = [photos / "b" / "00.png", photos / "a", tmp_path / "list.txt", tmp_path / "gone.jpg"]
+    addresses = [path.as_uri() for path in given]
+    require_inputs(addresses)
+    found, expected = (list(gather(names, io.BytesIO())) for names in (addresses, [str(path) for path in given]))
+    assert found == expected
+    require_inputs([(photos / "a").as_uri()])
+    with pytest.raises(DataError, match="there is no such folder"):
+        require_inputs([(photos / "nowhere").as_uri()])
 
 
 def test_names_with_line_breaks_and_without_utf8_come_through(model: Path, tmp_path: Path) -> None:

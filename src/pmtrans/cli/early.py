@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pmtrans.addresses import expand, is_pattern, is_remote
+from pmtrans.addresses import as_path, expand, is_pattern, is_remote
 from pmtrans.errors import ConfigError, DataError, ModelError, RunError, nearest, one_line
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
@@ -61,7 +61,7 @@ def require_data(flag: str, path: str | Path) -> None:
         return
     if is_pattern(path):
         expand(path)
-    elif not Path(path).exists():
+    elif not as_path(path).exists():
         raise DataError(f"{flag} {one_line(path)}: there is no such folder or file")
 
 

@@ -39,9 +39,11 @@ def pack(
 
         pmtrans train --source 'shards/shop/shop-{000..003}.tar' --target shards/phone --out runs/phone
     """
+    from pmtrans.addresses import as_path
     from pmtrans.cli.early import require_data
 
     require_data("FOLDER", folder)
+    folder = as_path(folder)
     from pmtrans.cli.predict import progress
     from pmtrans.cli.running import interruptible
     from pmtrans.data.packing import PackOptions, pack_folder

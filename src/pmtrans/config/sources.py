@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from os import PathLike, fspath
 from typing import Any
 
+from pmtrans.addresses import as_address
 from pmtrans.errors import DataError, one_line
 
 Places = str | tuple[str, ...]
@@ -33,7 +34,7 @@ def refuse_same_place(places: Iterable[str | PathLike[str]]) -> None:
     """The same source twice would count twice in every batch."""
     seen: dict[str, str] = {}
     for place in places:
-        real = os.path.realpath(place)
+        real = os.path.realpath(as_address(place))
         if real in seen:
             raise DataError(f"--source {one_line(place)} is given twice: each source once")
         seen[real] = fspath(place)
@@ -41,7 +42,7 @@ def refuse_same_place(places: Iterable[str | PathLike[str]]) -> None:
 
 def source_names(places: Iterable[str | PathLike[str]]) -> tuple[str, ...]:
     """For display: of each place the last parts of its path, as few as tell it from the others."""
-    parts = [os.path.abspath(place).split(os.sep) for place in places]
+    parts = [os.path.abspath(as_address(place)).split(os.sep) for place in places]
     names = []
     for own in parts:
         depth = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import IO, overload
 
+from pmtrans.addresses import as_address, as_path
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.layouts import layout_of, located_paths
 from pmtrans.errors import DataError, one_line
@@ -55,13 +55,13 @@ def gather(given: Sequence[str], standard_input: IO[bytes], root: str | None = N
 
 
 def _paths_of(name: str, standard_input: IO[bytes], root: str | None) -> Iterator[str]:
-    path = Path(name)
+    path = as_path(name)
     if name == "-":
         yield from _lines(standard_input)
     elif (layout := layout_of(path)) is not None:
         yield from located_paths(layout, path, root)
     elif path.exists() or is_image_name(name):
-        yield name
+        yield as_address(name)
     else:
         raise DataError(f"{one_line(name)}: no such folder or file")
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from pmtrans.cli.early import require_settings
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.reading.listing import MalformedLines
 from pmtrans.data.reading.read import read_source, read_target
+from pmtrans.data.reading.target_labels import read_target_labels
 from pmtrans.errors import DataError
 
 CLASSES = ("bike", "lamp", "mug")
@@ -213,3 +215,21 @@ def test_a_source_list_without_labels_names_each_line(office: Path) -> None:
     with pytest.raises(MalformedLines) as caught:
         read_source(office / "list.txt")
     assert [line for line, _ in caught.value.problems] == [2, 3]
+
+
+def test_a_file_address_is_the_path_in_it(two_domains: tuple[Path, Path], tmp_path: Path) -> None:
+    source, target = (place.as_uri() for place in two_domains)
+    (tmp_path / "classes.txt").write_text("ant\nbee\ncat\n")
+    (tmp_path / "list.txt").write_text("".join(f"{name}/000.png {name}\n" for name in ("ant", "bee", "cat")))
+    settings = [f"data.source={source}", f"data.target={target}"]
+    require_settings(None, settings, {})
+    named = read_source(source, classes=(tmp_path / "classes.txt").as_uri())
+    assert named == read_source(two_domains[0])
+    assert read_target(target, named.classes) == read_target(two_domains[1], named.classes)
+    below = [read_source(tmp_path / "list.txt", root=root) for root in (source, two_domains[0])]
+    assert below[0] == below[1]
+    domain = read_target(target, named.classes).domain
+    labels = read_target_labels(target, domain, named.classes, kept_share=0, seed=0)
+    assert len(labels.trained) == len(domain)
+    with pytest.raises(DataError, match="given twice"):
+        require_settings(None, [f"data.source=[{source}, {two_domains[0]}]", f"data.target={target}"], {})

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.data.packed import class_folder, packed_image
+from pmtrans.addresses import as_path
+from pmtrans.data.packed import class_folder
 from pmtrans.data.reading.listing import Listing, MalformedLines, read_text
 from pmtrans.errors import DataError, one_line
 from pmtrans.texts import TextError, parse_json
@@ -26,7 +28,7 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
     origin = "classes"
     if isinstance(classes, (str, Path)):
         origin = one_line(classes)
-        names = _from_file(Path(classes))
+        names = _from_file(as_path(classes))
     else:
         names = list(classes)
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)

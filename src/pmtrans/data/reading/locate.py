@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from pmtrans.addresses import as_path
 from pmtrans.data.packed import packed_image
 from pmtrans.errors import DataError, one_line
 
@@ -49,6 +50,7 @@ def _candidates(folder: str, origin: Path, root: str | Path | None) -> list[str]
     if root is None:
         bases = (origin.parent, origin.parent.parent, Path.cwd())
         return [os.path.normpath(os.path.join(base, folder)) for base in bases]
+    root = as_path(root)
     parts = [part for part in folder.split("/") if part]
     below = [os.path.normpath(os.path.join(root, *parts[dropped:])) for dropped in range(len(parts) + 1)]
     return [*below, folder if os.path.isabs(folder) else os.path.join(origin.parent, folder)]

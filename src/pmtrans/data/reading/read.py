@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pmtrans.addresses import as_path
 from pmtrans.data.domain import Domain, LabelledDomain
 from pmtrans.data.packed import name_below
 from pmtrans.data.reading.classes import (
@@ -172,7 +173,7 @@ def _read(
     label_column: str | None,
     labels_required: bool,
 ) -> Listing:
-    path = Path(spec)
+    path = as_path(spec)
     layout = layout_of(path)
     if layout is None and not path.exists():
         raise DataError(f"{one_line(path)}: there is no such folder or file")

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.data.domain import UNKNOWN, Domain, LabelledDomain, subset
+from pmtrans.addresses import as_path
+from pmtrans.data.domain import Domain, LabelledDomain, subset
 from pmtrans.data.reading.classes import abbreviate, match_classes, names_by_classes, read_classes
 from pmtrans.data.reading.layouts import Request, known_suffixes, layout_of
 from pmtrans.data.reading.listing import Listing, MalformedLines, Row, read_text
@@ -74,6 +76,8 @@ def read_target_labels(
     ``is_open``: the label ``unknown`` may be given.
     """
     path = Path(spec)
+    """The labels, matched with the source's classes by name; every image must be one of the target's."""
+    path = as_path(spec)
     layout = layout_of(path)
     if layout is None:
         what = (
