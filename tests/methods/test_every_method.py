@@ -12,6 +12,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from pmtrans.backbones.backbone import backbones_in
+from pmtrans.backbones.blocks import transformer_blocks
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domains import read_data
@@ -66,6 +68,43 @@ def config_of(name: str, domains: tuple[Path, Path], settings: list[str], steps:
     overrides = [*settings, f"train.max_steps={steps}", "train.epochs=2", "train.learning_rate=1e-3"]
     flags = {"data.source": str(domains[0]), "data.target": str(domains[1]), "method.name": name}
     return load_config(None, overrides, flags)
+
+
+def images_counted(method: Method, batch: Batch, moment: Moment) -> float:
+    """Rows that leave the last block of any transformer in one step, for each pair."""
+    rows: list[int] = []
+    last = [transformer_blocks(backbone)[-1] for backbone in backbones_in(method)]
+    hooks = [block.register_forward_hook(lambda block, given, out: rows.append(len(out))) for block in last]
+    for phase in method.phases(moment):
+        method(batch, replace(moment, phase=phase))
+    for hook in hooks:
+        hook.remove()
+    return sum(rows) / len(batch.target_index)
+
+
+SWITCHES: list[tuple[str, dict[str, object]]] = [
+    *((name, {}) for name in METHODS),
+    ("pmtrans", {"preset": "reference"}),
+    ("pmtrans", {"preset": "paper", "mic": 0.5}),
+    ("mcd", {"class_balance": 0.0, "repeats": 2}),
+    ("cgdm", {"repeats": 2}),
+    ("dwl", {"repeats": 1}),
+    ("mic", {"mcc": 0.5}),
+    ("fixbi", {"alone": 0.9}),
+]
+
+
+@pytest.mark.parametrize(("name", "switches"), SWITCHES)
+def test_a_method_says_how_many_images_its_steps_put_through_a_transformer(
+    name: str, switches: dict[str, object], tiny: Callable[..., Model], batch_for: Callable[..., Batch]
+) -> None:
+    entry = METHODS[name]
+    options = entry.options.model_validate(switches)
+    model = tiny(head=options.head)
+    method, batch = entry.create(model, options, SIZES), batch_for(model)
+    for step in (0, 60):
+        moment = Moment(step, 100, 10)
+        assert images_counted(method, batch, moment) == method.images_per_pair(options, moment.progress)
 
 
 @every_method

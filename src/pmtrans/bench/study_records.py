@@ -54,6 +54,7 @@ def _study_run(job: Job, result: Result) -> StudyRun:
         oracle=result.oracle,
         seconds=result.seconds,
         images=images_encoded(folder, job.config),
+        memory=result.memory,
     )
 
 
@@ -72,14 +73,15 @@ def label_free_score(summary: Summary) -> float | None:
 
 
 def images_encoded(folder: RunFolder, config: Config) -> int:
-    """Images that the steps of the adaptation put through the network: of each pair the source image, the target
-    image and, where the method mixes, the mixed one. Passes for pseudo labels and evaluations are not counted."""
-    method = METHODS[config.method["name"]].method
-    per_pair: int = method.uses_source + method.uses_target + ("mixing" in config.method)
+    """Images that the steps of the adaptation put through the network, mixed ones and those of every phase and
+    network included. Passes for pseudo labels and evaluations are not counted."""
+    entry = METHODS[config.method["name"]]
+    options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
     domains = read_json(folder.data)
     batch_size: int = min(config.train.batch_size, domains["source"]["images"], domains["target"]["images"])
     steps: int = read_json(folder.finished)["evaluations"][-1]["step"]  # the last step is always evaluated
-    return steps * config.train.accumulate * batch_size * per_pair
+    per_pair = sum(entry.method.images_per_pair(options, step / steps) for step in range(steps))
+    return per_pair * config.train.accumulate * batch_size
 
 
 def _remarks(jobs: Sequence[Job], runs: Sequence[StudyRun]) -> tuple[str, ...]:

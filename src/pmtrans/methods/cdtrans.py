@@ -5,6 +5,8 @@ Shapes: B pairs, N source and M target images, P = N + M pairs that may be chose
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -87,6 +89,10 @@ class CDTrans(Method):
         )
         agree_P = source.labels_N[pairs_P2[:, 0]] == pseudo_labels_M[pairs_P2[:, 1]]
         return pairs_P2[agree_P] if bool(agree_P.any()) else pairs_P2
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 3  # source, target and the branch that attends across
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         smoothing, labels = self.options.label_smoothing, batch.source_labels

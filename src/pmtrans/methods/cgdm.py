@@ -6,6 +6,8 @@ give to the classifiers point the same way: L_GD = 1 - cos(g^s, g^t). Both class
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -64,6 +66,10 @@ class CGDM(MCD):
         pair = self.model.head
         assert isinstance(pair, ClassifierPair)
         return pair.first, pair.second
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 2 * (2 + options.repeats)
 
     def players(self, head_ratio: float) -> list[Player]:
         first, second = self.classifiers

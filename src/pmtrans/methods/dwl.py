@@ -7,6 +7,8 @@ sample weights (Eqs. 4, 5) have no use here: every step draws as many source as 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -98,6 +100,10 @@ class DWL(Method):
             Player("auxiliaries", auxiliaries, head_ratio),
             discriminator_player(self.discriminator, head_ratio),
         ]
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 3 + 2 * options.repeats  # steps A and B, then C
 
     def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
         return self.steps

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses import classification_loss
-from pmtrans.losses.margin_disparity import log_complement
+from pmtrans.losses.bidirectional_matching import bidirectional_matching
+from pmtrans.losses.consistency import consistency_loss
+from pmtrans.losses.fixed_ratio_mixup import fixed_ratio_mixup
+from pmtrans.losses.self_penalisation import self_penalisation
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.model import Model
 
@@ -70,20 +72,33 @@ class FixBi(Method):
             Player("temperatures", (("temperatures", self.temperatures),), decays=False),
         ]
 
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 6 if progress >= options.alone else 4
+
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         matching = moment.progress >= self.options.alone
         target = self._look(self.model, self.options.target_ratio, batch, matching)
         source = self._look(self.source_model, self.options.source_ratio, batch, matching)
-        parts = {
-            "fixed_ratio_mixup": self._mixup(target, self.options.target_ratio, batch)
-            + self._mixup(source, self.options.source_ratio, batch)
-        }
+        views, ratios = (target, source), (self.options.target_ratio, self.options.source_ratio)
+        mixed = [
+            fixed_ratio_mixup(view.mixed_BK, batch.source_labels, view.labels_B, ratio)
+            for view, ratio in zip(views, ratios, strict=True)
+        ]
+        parts = {"fixed_ratio_mixup": torch.stack(mixed).sum()}
         if matching:
-            parts["bidirectional_matching"] = _matching(target, source) + _matching(source, target)
-            parts["consistency"] = _consistency(target, source)
+            taught = [
+                bidirectional_matching(student.target_BK, teacher.labels_B, teacher.sure_B)
+                for student, teacher in (views, views[::-1])
+            ]
+            parts["bidirectional_matching"] = torch.stack(taught).sum()
+            parts["consistency"] = consistency_loss(target.middle_BK, source.middle_BK)
         else:
-            pairs = zip((target, source), self.temperatures, strict=True)
-            parts["self_penalisation"] = torch.stack([_self_penalisation(*pair) for pair in pairs]).sum()
+            penalties = [
+                self_penalisation(view.target_BK, view.labels_B, ~view.sure_B, temperature)
+                for view, temperature in zip(views, self.temperatures, strict=True)
+            ]
+            parts["self_penalisation"] = torch.stack(penalties).sum()
         return {"loss": torch.stack(list(parts.values())).sum(), **{k: v.detach() for k, v in parts.items()}}
 
     def _look(self, model: Model, ratio: float, batch: Batch, matching: bool) -> View:
@@ -97,27 +112,3 @@ class FixBi(Method):
         threshold = confidence_B.mean() - self.options.deviations * confidence_B.std(unbiased=False)
         sure_B = confidence_B >= threshold
         return View(target_BK, mixed_BK, middle[0] if middle else target_BK[:0], labels_B, sure_B)
-
-    def _mixup(self, view: View, ratio: float, batch: Batch) -> Tensor:
-        """L_fm = ratio CE(mixed, y_s) + (1 - ratio) CE(mixed, own pseudo label)."""
-        by_source = classification_loss(view.mixed_BK, batch.source_labels, smoothing=0.0)
-        return ratio * by_source + (1 - ratio) * classification_loss(view.mixed_BK, view.labels_B, smoothing=0.0)
-
-
-def _self_penalisation(view: View, temperature: Tensor) -> Tensor:
-    """L_sp = mean of -log(1 - p_label(z / T)) where the network is not sure."""
-    return _mean(-log_complement(view.target_BK / temperature, view.labels_B), ~view.sure_B)
-
-
-def _matching(student: View, teacher: View) -> Tensor:
-    """L_bim: the student takes over the labels that the teacher is sure of."""
-    return _mean(F.cross_entropy(student.target_BK, teacher.labels_B, reduction="none"), teacher.sure_B)
-
-
-def _consistency(one: View, other: View) -> Tensor:
-    """L_cr = mean_i ||p_i - q_i||^2 on the mixture half way."""
-    return (one.middle_BK.softmax(1) - other.middle_BK.softmax(1)).square().sum(1).mean()
-
-
-def _mean(values_B: Tensor, where_B: Tensor) -> Tensor:
-    return (values_B * where_B).sum() / where_B.sum().clamp_min(1)

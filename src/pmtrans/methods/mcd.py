@@ -6,6 +6,8 @@ far as the source lets them; (C) the features move until they agree again, sever
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -61,6 +63,10 @@ class MCD(Method):
     def players(self, head_ratio: float) -> list[Player]:
         second = Player("second_classifier", named(self.second_classifier, "second_classifier"), head_ratio)
         return [*super().players(head_ratio), second]
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return (4 if options.class_balance else 3) + options.repeats  # steps A, B and C
 
     def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
         return self.steps

@@ -196,6 +196,14 @@ class Method(nn.Module, ABC):
             pinned_M[torch.tensor(places)] = torch.tensor(labels)
             self.pinned_M = pinned_M
 
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        """Images that a step puts through a transformer for each of its pairs: in all phases, of all networks.
+
+        ``options`` are the method's own, ``progress`` is the share of the steps that is done.
+        """
+        return cls.uses_source + cls.uses_target
+
     @abstractmethod
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         """One step's loss under ``"loss"``, and its parts for the log."""

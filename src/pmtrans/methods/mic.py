@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -40,6 +42,10 @@ class MIC(Method):
         super().__init__(model)
         self.options = options
         self.masked = MaskedConsistency(model, options.teacher_rate, options.mask_block, options.mask_ratio)
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 4 if options.mcc else 3  # the teacher's included
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         views = [batch.source_images, self.masked.mask(batch.target_images)]

@@ -6,6 +6,8 @@ of PatchMix (P) ascends. Shapes: B pairs, N patches, D token width, F feature wi
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -80,6 +82,10 @@ class PMTrans(Method):
             if options.reuse_features
             else None
         )
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 3 + 2 * bool(options.mic) + (options.pseudo_labels == "neighbours")  # MIC's two, the bank's one
 
     def players(self, head_ratio: float) -> list[Player]:
         ascends = self.options.beta == "ascend"

@@ -7,7 +7,7 @@ target images under their pseudo labels. Shapes: B images, N patches, D token wi
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -68,6 +68,10 @@ class SourceFree(Method):
         beta.requires_grad_(options.beta == "ascend")
         self.mixing = PatchMix(beta, model.backbone.grid)
         self.register_buffer("pseudo_labels_M", torch.zeros(sizes.target_images, dtype=torch.long))
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 2  # target and mixed
 
     def players(self, head_ratio: float) -> list[Player]:
         mixing = named(self.mixing, "mixing")

@@ -5,6 +5,8 @@ Shapes: B pairs, K classes; hidden states have the images first, whatever the fa
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -84,6 +86,10 @@ class SSRT(Method):
     def before_step(self, moment: Moment, context: Context) -> None:
         if self.options.safe and self.safe.watch(moment, self.period(moment), self.guarded()):
             context.metrics["restored"] = 1.0
+
+    @classmethod
+    def images_per_pair(cls, options: Any, progress: float) -> int:
+        return 3  # the perturbed ones join on their way
 
     def forward(self, batch: Batch, moment: Moment) -> dict[str, Tensor]:
         backbone, head = self.model.backbone, self.model.head
