@@ -31,7 +31,8 @@ from pmtrans.training.train import train
 
 LAUNCHER = """
 import os, subprocess, sys, time
-rank = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PMTRANS_LAUNCHER": str(os.getpid())})
+told = {"PMTRANS_LAUNCHER": str(os.getpid())} if sys.argv[2] == "launch" else {"TORCHELASTIC_RUN_ID": "a run"}
+rank = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, **told})
 print(rank.pid, flush=True)
 time.sleep(100)
 """
@@ -50,9 +51,9 @@ def is_alive(process: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found through /proc")
-@pytest.mark.parametrize("rank", [OBEYS, STUBBORN])
-def test_a_rank_ends_with_its_killed_launcher(rank: str) -> None:
-    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, rank], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(("rank", "by"), [(OBEYS, "launch"), (STUBBORN, "launch"), (OBEYS, "torchrun")])
+def test_a_rank_ends_with_its_killed_launcher(rank: str, by: str) -> None:
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, rank, by], stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None
     number = int(launcher.stdout.readline())
     time.sleep(0.5)

@@ -83,18 +83,20 @@ def _replace_what_cannot_be_encoded() -> None:
 def _main() -> None:
     from pmtrans.errors import (
         TOO_MANY_OPEN_FILES,
+        LostProcess,
         ReportedByMainProcess,
         TrainingError,
         UserError,
         is_out_of_descriptors,
         one_line,
     )
-    from pmtrans.processes.environment import is_main
+    from pmtrans.processes.environment import is_first_here, is_main
 
     try:
         app()
     except (UserError, TrainingError) as error:
-        if is_main() or not isinstance(error, ReportedByMainProcess):
+        speaks = is_first_here() if isinstance(error, LostProcess) else is_main()  # the main process may be lost
+        if speaks or not isinstance(error, ReportedByMainProcess):
             _say(f"error: {one_line(error, 2000)}")
         sys.exit(2 if isinstance(error, UserError) else 1)
     except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from pmtrans.errors import one_line
-from pmtrans.processes.environment import is_main
+from pmtrans.processes.environment import is_first_here
 from pmtrans.signals import Interrupted
 
 
@@ -23,7 +23,7 @@ def interruptible(out: Path) -> Iterator[None]:
     except Interrupted as interrupted:
         how = "at once by a second" if interrupted.at_once else "by"
         saved = "the last checkpoint is" if interrupted.at_once else "all progress is saved"
-        if is_main():
+        if is_first_here():
             print(
                 f"Stopped {how} {interrupted}; {saved} in {one_line(out)}. Resume with: {_resume_command()}",
                 file=sys.stderr,

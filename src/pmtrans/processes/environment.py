@@ -19,6 +19,7 @@ SECRET = "PMTRANS_SECRET"  # of a group on several nodes
 INTERFACE = "PMTRANS_INTERFACE"  # the network interface of the nodes' exchange
 SECRET_FILE = "secret"
 LAUNCHER = "PMTRANS_LAUNCHER"  # the process that started this one and must outlive it
+AGENT = "TORCHELASTIC_RUN_ID"  # there where torchrun started this one; killed, it takes no process with it
 GRACE = 20.0  # seconds to finish the step and save, once the launcher is gone
 
 
@@ -40,6 +41,11 @@ def is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def is_first_here() -> bool:
+    """Whether this is the process that says on its machine what ends all: the main one may be on another, or lost."""
+    return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
+
+
 def is_one_machine(environment: Mapping[str, str]) -> bool:
     """Whether all processes of the group run here."""
     return environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
@@ -50,9 +56,9 @@ def end_with_launcher(environment: Mapping[str, str], grace: float = GRACE) -> N
 
     A process that trained on would hold the run folder, and nobody would be left to stop it.
     """
-    if LAUNCHER not in environment:
+    if LAUNCHER not in environment and AGENT not in environment:
         return
-    launcher = whole_number(environment, LAUNCHER, 0)
+    launcher = whole_number(environment, LAUNCHER, os.getppid())
 
     def watch() -> None:
         while os.getppid() == launcher:
