@@ -34,7 +34,7 @@ def run(plan: Suite, engine: Engine | None = None) -> int:
 def results(out: Path) -> list[dict[str, str]]:
     """All but the time."""
     rows = csv.DictReader((out / "results.csv").open())
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ("seconds", "memory")} for row in rows]
 
 
 def weights(out: Path, task: str = "R2P", method: str = "pmtrans") -> bytes:

@@ -117,6 +117,13 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def begin_peak(device: torch.device) -> int:
+    """Bytes now, without what is only kept; from here on ``peak_memory`` is that of what follows."""
+    return_freed_memory()
+    forget_peak(device)
+    return used_memory(device)
+
+
 def peak_memory(device: torch.device) -> int:
     """Bytes at the highest moment since ``forget_peak``."""
     import torch

@@ -66,7 +66,7 @@ def rows(out: Path) -> list[dict[str, str]]:
 
 
 def without_time(out: Path) -> list[dict[str, str]]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows(out)]
+    return [{key: value for key, value in row.items() if key not in ("seconds", "memory")} for row in rows(out)]
 
 
 def test_a_study_is_run_resumed_and_extended(home: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_study_is_run_resumed_and_extended(home: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout == (out / "table.md").read_text()
     assert list(rows(out)[0]) == [
-        "variant", "task", "seed", "label_free_score", "selected", "last", "oracle", "seconds", "images",
+        "variant", "task", "seed", "label_free_score", "selected", "last", "oracle", "seconds", "images", "memory",
     ]  # fmt: skip
     assert [(row["variant"], row["task"], row["seed"]) for row in rows(out)] == [
         ("paper", "shop2phone", "0"),
@@ -110,6 +110,7 @@ def test_a_study_is_run_resumed_and_extended(home: Path) -> None:
         assert float(row["label_free_score"]) == pytest.approx(expected)
         assert float(row["seconds"]) == json.loads((folder / "finished.json").read_text())["seconds"]
         assert int(row["images"]) == 6 * 4 * 3  # steps x pairs x (source, target, mixed)
+        assert int(row["memory"]) > 0
     origin = out / "runs" / "shop2phone" / "uniform" / "0" / "baseline" / "origin.json"
     assert json.loads(origin.read_text())["same_target"]  # the source stage is that of the first variant
     assert (out / "study.svg").is_file()

@@ -19,7 +19,7 @@ def runs_of(variant: str, scores: list[float], selected: list[float] | None, sec
     runs = []
     for place, score in enumerate(scores):
         accuracy = selected[place] if selected else None
-        runs.append(StudyRun(variant, *pairs[place], score, accuracy, accuracy, accuracy, seconds, 960))
+        runs.append(StudyRun(variant, *pairs[place], score, accuracy, accuracy, accuracy, seconds, 960, 25_400_000))
     return runs
 
 
@@ -64,11 +64,11 @@ def test_the_two_rankings_stand_side_by_side() -> None:
     table = study_table(LABELLED, TEXT).split("\n\n")
     assert table[2].splitlines() == [
         "| variant | rank without labels | rank by target labels | label-free score | selected | last | oracle "
-        "| seconds | images | runs |",
-        "| :-- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
-        "| paper | 2 | 3 | 45.0 | 55.0 | 55.0 | 55.0 | 10 | 960 | 4/4 |",
-        "| best | 1 | 2 | 55.0 | 57.0 | 57.0 | 57.0 | 20 | 960 | 4/4 |",
-        r"| a\|b | 3 | 1 | 35.0 | 65.0 | 65.0 | 65.0 | 30 | 960 | 4/4 |",
+        "| seconds | images | memory (MB) | runs |",
+        "| :-- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        "| paper | 2 | 3 | 45.0 | 55.0 | 55.0 | 55.0 | 10 | 960 | 25 | 4/4 |",
+        "| best | 1 | 2 | 55.0 | 57.0 | 57.0 | 57.0 | 20 | 960 | 25 | 4/4 |",
+        r"| a\|b | 3 | 1 | 35.0 | 65.0 | 65.0 | 65.0 | 30 | 960 | 25 | 4/4 |",
     ]
     assert table[3] == r"Chosen without labels: best; best by target labels: a\|b."
 
@@ -96,7 +96,7 @@ def test_fewer_than_three_pairs_have_no_interval() -> None:
 def test_every_task_has_a_table_with_the_spread_over_its_seeds() -> None:
     """Scores 0.5 and 0.6: a mean of 55 and a standard deviation of sqrt(2) x 5 = 7.07 points."""
     part = study_table(LABELLED, TEXT).split("## A2W")[1].split("##")[0]
-    assert "| paper | 55.0 ± 7.1 | 65.0 ± 7.1 | 65.0 ± 7.1 | 65.0 ± 7.1 | 10 | 960 |" in part
+    assert "| paper | 55.0 ± 7.1 | 65.0 ± 7.1 | 65.0 ± 7.1 | 65.0 ± 7.1 | 10 | 960 | 25 |" in part
     assert "| best | 65.0 ± 7.1 | 67.0 ± 7.1 |" in part
 
 
@@ -106,7 +106,7 @@ def test_without_target_labels_there_is_the_label_free_ranking_alone() -> None:
     assert "The targets have no labels" in table
     for word in ("selected", "oracle", "rank by target labels"):
         assert word not in table
-    assert "| best | 1 | 55.0 | 10 | 960 | 4/4 |" in table
+    assert "| best | 1 | 55.0 | 10 | 960 | 25 | 4/4 |" in table
     assert "Chosen without labels: best." in table
 
 
@@ -129,7 +129,7 @@ def test_equal_means_share_a_rank_and_the_first_place() -> None:
 
 def test_remarks_come_last_and_an_empty_study_has_a_table_too() -> None:
     text = study_table([], StudyText("study", ("a", "b"), "a", ("A2W",), 2, ("2 of 2 runs are not done.",)))
-    assert "| a | - | - | 0/1 |" in text
+    assert "| a | - | - | - | 0/1 |" in text
     assert text.endswith("\n\n- 2 of 2 runs are not done.\n")
 
 

@@ -108,3 +108,13 @@ def test_all_methods_of_a_comparison_have_one_label_smoothing_and_one_source_sta
     assert len({source_key(config) for config in configs}) == 1
     given = SharedSettings(None, ("method.label_smoothing=0.2",), {})
     assert {given.configure(Entry(name)).method["label_smoothing"] for name in ("mcc", "dann")} == {0.2}
+
+
+def test_methods_start_at_the_end_of_the_source_stage_unless_something_else_is_given(recipe: Path) -> None:
+    entry = Entry("pmtrans")
+    assert SharedSettings(recipe).configure(entry).train.start == "source"
+    assert SharedSettings(recipe, ("train.start=probe",)).configure(entry).train.start == "probe"
+    assert SharedSettings(recipe).configure(Entry("pmtrans", None, ("train.start=average",))).train.start == "average"
+    recipe.write_text(RECIPE.replace("epochs: 3", "epochs: 3, start: pretrained"))
+    assert SharedSettings(recipe).configure(entry).train.start == "pretrained"  # the paper's protocol
+    assert SharedSettings(recipe, from_source=True).configure(entry).train.start == "source"  # --tune and --tuned

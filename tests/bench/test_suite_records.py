@@ -13,6 +13,7 @@ from pmtrans.bench.ablations import ablation_named
 from pmtrans.bench.display import Display
 from pmtrans.bench.entry import SharedSettings, parse_entries
 from pmtrans.bench.jobs import Suite, plan_suite, slug
+from pmtrans.bench.paired_differences import bootstrap_interval
 from pmtrans.bench.results import Result
 from pmtrans.bench.suite_files import write_records
 from tiny_office_home import FLAGS, SETTINGS, write_office_home
@@ -31,10 +32,11 @@ def plan(data: Path, out: Path, methods: str, ablation: str | None = None) -> Su
     )
 
 
-def leave(out: Path, task: str, method: str, seed: int, selected: float) -> None:
+def leave(out: Path, task: str, method: str, seed: int, selected: float, source_only: float | None = None) -> None:
     folder = out / "runs" / task / slug(method) / str(seed)
     folder.mkdir(parents=True)
     result = Result("office-home", task, method, "vit_tiny_patch16_224", seed, selected, 0.5, 0.75, 0.25, 60.0)
+    result = replace(result, source_only=source_only)
     (folder / "result.json").write_text(json.dumps(asdict(result)))
 
 
@@ -113,3 +115,42 @@ def test_an_ablation_that_nobody_asked_for_is_shown_when_it_is_complete(office_h
     own, mixing = (out / "table.md").read_text().split("###")[1:]
     assert mixing.startswith(" office-home, mixing")
     assert "mixup" not in own
+
+
+def between(text: str, head: str) -> list[list[str]]:
+    """The cells of the table's rows after a heading."""
+    rows = [line for line in text.split(head)[1].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+def test_methods_are_compared_with_source_only_at_the_same_task_and_seed(office_home: Path, tmp_path: Path) -> None:
+    points = {"pmtrans": (4.0, 6.0, 8.0), "cdan": (-1.0, -2.0)}
+    pairs = [("A2C", 0), ("A2C", 1), ("A2P", 0)]
+    for place, (task, seed) in enumerate(pairs):
+        before = 0.5 + 0.1 * place
+        leave(tmp_path / "out", task, "source_only", seed, before)
+        for method, gains in points.items():
+            if place < len(gains):
+                leave(tmp_path / "out", task, method, seed, before + gains[place] / 100)
+    suite = plan(office_home, tmp_path / "out", "source_only,pmtrans,cdan")
+    write_records(suite)
+    text = (tmp_path / "out" / "table.md").read_text()
+    low, high = bootstrap_interval([4.0, 6.0, 8.0])
+    assert between(text, "## Paired differences") == [
+        ["pmtrans", "3", f"+6.0 ({low:+.1f} to {high:+.1f})", "+0.0 (+0.0 to +0.0)"],
+        ["cdan", "2", "-1.5", "+0.0"],  # too few for an interval
+    ]
+    assert "All methods start at the end of the source stage of their task and seed (train.start=source)." in text
+    write_records(replace(suite, reference="cdan"))
+    rows = between((tmp_path / "out" / "table.md").read_text(), "## Paired differences")
+    assert [row[:3] for row in rows] == [["source_only", "2", "+1.5"], ["pmtrans", "2", "+6.5"]]
+
+
+def test_without_runs_of_source_only_the_source_stages_of_the_others_are_compared_with(
+    office_home: Path, tmp_path: Path
+) -> None:
+    for seed in (0, 1):
+        leave(tmp_path / "out", "A2C", "pmtrans", seed, 0.6, source_only=0.45)
+    write_records(plan(office_home, tmp_path / "out", "pmtrans"))
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert between(text, "## Paired differences") == [["pmtrans", "2", "+15.0", "+5.0"]]

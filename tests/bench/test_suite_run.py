@@ -23,7 +23,8 @@ def office_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def table(out: Path) -> list[str]:
-    return [line for line in (out / "table.md").read_text().splitlines() if "time (min)" not in line]
+    lines = (out / "table.md").read_text().splitlines()
+    return [line for line in lines if "time (min)" not in line and "memory (MB)" not in line]
 
 
 @pytest.fixture(scope="module")

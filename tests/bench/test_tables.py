@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -40,8 +41,8 @@ def line(grid: Grid, *labels: str) -> dict[str, Cell | None]:
 def test_results_are_written_one_run_a_line_with_the_agreed_header() -> None:
     text = results_csv([result("A2W", 3, 0.875, last=0.5, oracle=1.0, seconds=12.5)])
     assert text == (
-        "suite,task,method,backbone,seed,selected,last,oracle,per_class_mean,seconds,probe,source_only\n"
-        f"office-31,A2W,pmtrans,{SWIN},3,0.875,0.5,1.0,,12.5,,\n"
+        "suite,task,method,backbone,seed,selected,last,oracle,per_class_mean,seconds,probe,source_only,memory\n"
+        f"office-31,A2W,pmtrans,{SWIN},3,0.875,0.5,1.0,,12.5,,,\n"
     )
 
 
@@ -223,3 +224,11 @@ def test_a_table_says_what_a_method_that_is_not_reproduced_lacks() -> None:
     assert grid.remarks[0] in markdown([grid])
     (grid,) = tables([result("A2W", 0, 0.8)])
     assert grid.remarks == ()
+
+
+def test_memory_is_a_line_of_its_own_and_no_matrix() -> None:
+    runs = [replace(result("A2W", seed, 0.8), memory=memory) for seed, memory in ((0, 100_000_000), (1, 300_000_000))]
+    (grid,) = tables(runs)
+    assert line(grid, "pmtrans", SWIN, "memory (MB)")["A2W"] == Cell(200.0, pytest.approx(math.sqrt(2) * 100))
+    matrices = tables([replace(result("clp2inf", 0, 0.8, suite="domainnet"), memory=10**9)])
+    assert not [grid.title for grid in matrices if "memory" in grid.title]

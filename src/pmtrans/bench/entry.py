@@ -17,6 +17,7 @@ from pmtrans.errors import ConfigError, one_line
 from pmtrans.settings import load_config
 
 LABEL_SMOOTHING = 0.1
+START = "train.start"
 _PER_RUN = {
     "method.name": "--methods", "seed": "--seeds", "data.source": "--data and --tasks",
     "data.target": "--data and --tasks", "data.root": "--data", "data.classes": "--data",
@@ -75,6 +76,7 @@ class SharedSettings:
     flags: Mapping[str, Any] = field(default_factory=dict)
     per_run: Mapping[str, str] = field(default_factory=lambda: _PER_RUN)  # keys of one run, and the flags for them
     tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    from_source: bool = False  # start at the end of the source stage, also where the recipe says otherwise
 
     def __post_init__(self) -> None:
         for override in self.overrides:
@@ -88,7 +90,7 @@ class SharedSettings:
         A recipe's method section applies to its own method and preset: another preset starts from its own values,
         another method inherits the shared switches only. ``method.key=value`` applies to the methods that have the key.
         A method with presets that nobody chose has the paper's: tables compare with the paper's numbers. Without
-        another one given, all methods have one label smoothing, and so one source stage.
+        another one given, all methods have one label smoothing, and so one source stage, and start at its end.
         """
         of_recipe = self._section()
         section = for_method({"method": of_recipe}, entry.method)["method"]
@@ -101,9 +103,12 @@ class SharedSettings:
         overrides = [o for o in self.overrides if not o.startswith("method.") or _has_option(entry.method, o)]
         given = (*self.tuned.get(entry.name, ()), *entry.switches)
         switches = [text if "." in text.partition("=")[0] else f"method.{text}" for text in given]
-        return load_config(
-            self.recipe, [*overrides, *switches], {**self.flags, "method": section, **(run_settings or {})}
-        )
+        flags = {**self._start(), **self.flags, "method": section, **(run_settings or {})}
+        return load_config(self.recipe, [*overrides, *switches], flags)
+
+    def _start(self) -> dict[str, str]:
+        given = (read_recipe(self.recipe) if self.recipe else {}).get("train") or {}
+        return {} if isinstance(given, dict) and "start" in given and not self.from_source else {START: "source"}
 
     def canonical(self, entry: Entry) -> Entry:
         """The same entry without a preset and switches that have no effect."""

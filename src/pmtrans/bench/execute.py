@@ -71,11 +71,11 @@ def _result(job: Job, summary: Summary) -> Result:
     if job.evaluation is not None:
         selected, per_class = _measure(job)
         last = oracle = None  # the weights of these models are not kept
-    seconds = read_json(RunFolder(job.folder).finished)["seconds"]  # without the baseline, which has its own row
+    finished = read_json(RunFolder(job.folder).finished)  # without the baseline, which has its own row
     backbone = job.config.backbone.name
     return Result(
-        job.suite, job.task, job.method, backbone, job.seed, selected, last, oracle, per_class, seconds,
-        summary.probe, summary.source_only,
+        job.suite, job.task, job.method, backbone, job.seed, selected, last, oracle, per_class, finished["seconds"],
+        summary.probe, summary.source_only, finished.get("memory"),
     )  # fmt: skip
 
 

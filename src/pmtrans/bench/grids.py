@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 
 from pmtrans.bench.paper import numbers
 from pmtrans.bench.results import (
+    COSTS,
     OWN_MEASURES,
-    TIME,
     Cell,
     Measure,
     Result,
@@ -72,7 +72,7 @@ def _suite(suite: str, results: Sequence[Result], paper: str) -> list[Grid]:
 
     measures, errata = _measures(results, benchmark, paper)
     if benchmark and any(row.margins for row in benchmark.rows):
-        shown = {labels: measure for labels, measure in measures.items() if labels[-1] != TIME}
+        shown = {labels: measure for labels, measure in measures.items() if labels[-1] not in COSTS}
         matrices = [_matrix(suite, tasks, labels, measure, errata) for labels, measure in shown.items()]
         return [
             _methods(suite, {average: tasks}, measures, errata),

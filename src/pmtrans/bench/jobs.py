@@ -60,6 +60,7 @@ class Suite:
     ablation: str | None = None
     class_names: tuple[str, ...] | None = None  # written to ``classes.txt``, where lists have ids only
     problems: tuple[str, ...] = ()  # of the copy's domains that the runs use: images that are missing
+    reference: str = "source_only"  # the method that the others are compared with
 
 
 def plan_suite(

@@ -1,7 +1,7 @@
 """The result of one run of a suite, the CSV file of all runs, and the numbers in table cells.
 
 A measure gives the mean over a set of tasks: one task gives a cell, the tasks of one source or target a margin of
-DomainNet's matrix, all tasks the average. Accuracies are in percent, time in minutes.
+DomainNet's matrix, all tasks the average. Accuracies are in percent, time is in minutes, memory in MB.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Result:
     seconds: float | None
     probe: float | None = None  # of the linear probe that the run began with
     source_only: float | None = None  # of its source stage
+    memory: int | None = None  # bytes at the peak of the training above those before it
 
 
 def results_csv(results: Sequence[Result]) -> str:
@@ -60,13 +61,15 @@ class Cell:
 
 Measure = Callable[[Sequence[str]], Cell | None]
 
-TIME = "time (min)"
+TIME, MEMORY = "time (min)", "memory (MB)"
+COSTS = (TIME, MEMORY)
 OWN_MEASURES: Mapping[str, Callable[[Result], float | None]] = {
     "label-free": lambda result: percent(result.selected),
     "last": lambda result: percent(result.last),
     "oracle": lambda result: percent(result.oracle),
     "per-class mean": lambda result: percent(result.per_class_mean),
     TIME: lambda result: None if result.seconds is None else result.seconds / 60,
+    MEMORY: lambda result: megabytes(result.memory),
 }
 
 
@@ -109,6 +112,10 @@ def paper_measure(row: PaperRow, benchmark: Table) -> Measure:
         return Cell(mean, marked=any(task in row.corrections for task in tasks))
 
     return measure
+
+
+def megabytes(size: int | None) -> float | None:
+    return None if size is None else size / 1e6
 
 
 def percent(fraction: float | None) -> float | None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from scipy.stats import rankdata
 
-from pmtrans.bench.paired_differences import LEAST_PAIRS, LEVEL, Difference, Pair, paired_difference
+from pmtrans.bench.differences_table import differences_table
+from pmtrans.bench.paired_differences import Pair
 from pmtrans.bench.rendering import escape_markdown, markdown_rows
-from pmtrans.bench.results import percent
+from pmtrans.bench.results import MEMORY, megabytes, percent
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class StudyRun:
     oracle: float | None  # of the best evaluation by target labels
     seconds: float | None
     images: int
+    memory: int | None = None  # bytes at the peak of the training above those before it
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,18 @@ MEASURES: Mapping[str, Read] = {
     "last": lambda run: percent(run.last),
     "oracle": lambda run: percent(run.oracle),
 }
-COSTS: Mapping[str, Read] = {"seconds": lambda run: run.seconds, "images": lambda run: run.images}
+COSTS: Mapping[str, Read] = {
+    "seconds": lambda run: run.seconds,
+    "images": lambda run: run.images,
+    MEMORY: lambda run: megabytes(run.memory),
+}
 
 
 def study_table(runs: Sequence[StudyRun], text: StudyText) -> str:
     """All of ``table.md``."""
     shown = {name: read for name, read in MEASURES.items() if any(read(run) is not None for run in runs)}
     parts = [[f"# {escape_markdown(text.name)}"], *_means(runs, text, shown)]
-    if len(text.variants) > 1:
-        parts.append(_differences(runs, text, shown))
+    parts.append(_differences(runs, text, shown))
     for task in text.tasks:
         of_task = [run for run in runs if run.task == task]
         if of_task:
@@ -119,26 +124,11 @@ def _choices(ranked: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def _differences(runs: Sequence[StudyRun], text: StudyText, shown: Mapping[str, Read]) -> list[str]:
     compared = {name: read for name, read in shown.items() if name in (SCORE, SELECTED)}
-    reference = {name: values_by_pair(runs, text.reference, read) for name, read in compared.items()}
-    body, fewest = [], LEAST_PAIRS
-    for variant in text.variants:
-        if variant == text.reference:
-            continue
-        found = {
-            name: paired_difference(values_by_pair(runs, variant, read), reference[name])
-            for name, read in compared.items()
-        }
-        pairs = max((difference.pairs for difference in found.values() if difference), default=0)
-        fewest = min([fewest, *(difference.pairs for difference in found.values() if difference)])
-        body.append([escape_markdown(variant), str(pairs), *map(_difference, found.values())])
-    caption = (
-        f"Difference to {escape_markdown(text.reference)} at the same task and seed, in points; in brackets the "
-        f"{LEVEL:.0%} bootstrap interval over the pairs."
-    )
-    if fewest < LEAST_PAIRS:
-        caption += f" With fewer than {LEAST_PAIRS} pairs no interval can be given."
-    head = ["variant", "pairs", *compared]
-    return ["## Paired differences", "", caption, "", *markdown_rows(head, body)] if compared else []
+    measures = {
+        name: {variant: values_by_pair(runs, variant, read) for variant in text.variants}
+        for name, read in compared.items()
+    }
+    return differences_table(measures, text.variants, text.reference)
 
 
 def _task(runs: Sequence[StudyRun], text: StudyText, shown: Mapping[str, Read]) -> list[str]:
@@ -158,12 +148,3 @@ def _mean(runs: Sequence[StudyRun], read: Read, form: str = ".1f", spread: bool 
         return "-"
     mean = format(statistics.fmean(values), form)
     return f"{mean} ± {statistics.stdev(values):{form}}" if spread and len(values) > 1 else mean
-
-
-def _difference(difference: Difference | None) -> str:
-    if difference is None:
-        return "-"
-    if difference.interval is None:
-        return f"{difference.mean:+.1f}"
-    low, high = difference.interval
-    return f"{difference.mean:+.1f} ({low:+.1f} to {high:+.1f})"

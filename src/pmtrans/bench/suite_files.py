@@ -11,12 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pmtrans.bench.ablations import ABLATIONS
+from pmtrans.bench.differences_table import differences_table
 from pmtrans.bench.execute import FAILURE, RESULT, read_result
 from pmtrans.bench.grids import Grid, tables
 from pmtrans.bench.jobs import INCOMPLETE, Suite
-from pmtrans.bench.rendering import latex, markdown, table_csv
-from pmtrans.bench.results import Result, results_csv
+from pmtrans.bench.paired_differences import Pair
+from pmtrans.bench.rendering import escape_markdown, latex, markdown, table_csv
+from pmtrans.bench.results import OWN_MEASURES, Result, results_csv
 from pmtrans.files import write_text
+
+STARTS = {
+    "source": "at the end of the source stage of their task and seed",
+    "average": "half-way between probe and source-only model where that classifier lags behind its clusters, else at "
+    "the end of the source stage",
+    "probe": "at the pretrained backbone with the probe's head",
+    "pretrained": "at the pretrained backbone with a random head",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,8 @@ def write_records(suite: Suite) -> list[Result]:
     results = _ordered(read_results(suite.out), suite)
     grids = _titled(suite_tables(results, suite), " (incomplete copy)" if suite.problems else "")
     write_text(suite.out / "results.csv", results_csv(results))
-    write_text(suite.out / "table.md", markdown(grids) + _remarks(suite, results))
+    parts = [markdown(grids), _starts(suite), _differences(results, suite.reference), _remarks(suite, results)]
+    write_text(suite.out / "table.md", "\n".join(part.strip("\n") + "\n" for part in parts if part))
     write_text(suite.out / "table.csv", table_csv(grids))
     write_text(suite.out / "table.tex", latex(grids))
     return results
@@ -74,6 +85,33 @@ def suite_tables(results: Sequence[Result], suite: Suite) -> tuple[Grid, ...]:
 
 def _titled(grids: Sequence[Grid], ending: str) -> tuple[Grid, ...]:
     return tuple(replace(grid, title=grid.title + ending) for grid in grids)
+
+
+def _starts(suite: Suite) -> str:
+    """Where the methods of the table start, in words."""
+    starts: dict[str, list[str]] = {}
+    for job in suite.jobs:
+        if job.config.method["name"] != "source_only":
+            starts.setdefault(job.config.train.start, []).append(job.method)
+    whose = {start: "All methods start" if len(starts) == 1 else f"{', '.join(dict.fromkeys(methods))}: start"
+             for start, methods in starts.items()}  # fmt: skip
+    return "".join(f"{escape_markdown(who)} {STARTS[start]} (train.start={start}).\n" for start, who in whose.items())
+
+
+def _differences(results: Sequence[Result], reference: str) -> str:
+    """Of every method to the reference; source-only runs that are not in the suite are those that others began with."""
+    measures: dict[str, dict[str, dict[Pair, float]]] = {}
+    for name in ("label-free", "last"):
+        values = measures.setdefault(name, {})
+        for result in results:
+            if (value := OWN_MEASURES[name](result)) is not None:
+                values.setdefault(result.method, {})[result.task, result.seed] = value
+        if reference == "source_only" and reference not in values:
+            stages = {(one.task, one.seed): 100 * one.source_only for one in results if one.source_only is not None}
+            values[reference] = stages
+    methods = list(dict.fromkeys(result.method for result in results))
+    known = {name: values for name, values in measures.items() if values.get(reference)}
+    return "\n".join(differences_table(known, methods, reference))
 
 
 def _remarks(suite: Suite, results: Sequence[Result]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,6 +96,9 @@ def run(
     protocol: Annotated[
         str, typer.Option(help="`whole`, or DomainNet's `split`: adapt to the train list, evaluate on the test list.")
     ] = "whole",
+    reference: Annotated[
+        str, typer.Option(help="The method whose accuracy is subtracted from the others' in the paired differences.")
+    ] = "source_only",
     parallel: Parallel = 1,
     engine: EngineName = "local",
     ray_address: RayAddress = None,
@@ -124,7 +128,7 @@ def run(
     from pmtrans.bench.tuning import TuningFiles, plan_tuning, read_tuned, tuned_entries
     from pmtrans.cli.running import interruptible
     from pmtrans.config import settings_from_flags
-    from pmtrans.errors import ConfigError
+    from pmtrans.errors import ConfigError, nearest, one_line
 
     overrides = list(suite or [])
     name = overrides.pop(0) if overrides and "=" not in overrides[0] else None
@@ -139,7 +143,8 @@ def run(
         raise ConfigError("--tune and --tuned stand alone: without each other, --ablation and --protocol.")
     frozen = read_tuned(tuned) if tuned is not None else {}
     flags = settings_from_flags(backbone=backbone, weights=weights)
-    settings = SharedSettings(recipe, tuple(overrides), flags, tuned=frozen)
+    compares = tune or tuned is not None
+    settings = SharedSettings(recipe, tuple(overrides), flags, tuned=frozen, from_source=compares)
     wanted = [task for task in tasks.split(",") if task] if tasks else None
     write: Write = write_records
     if tune:
@@ -153,6 +158,10 @@ def run(
             suite_name, data, out, entries, parse_seeds(seeds), settings, wanted, study, protocol  # type: ignore[arg-type]
         )  # fmt: skip
         planned = from_one_source_stage(planned) if frozen else planned
+        if reference not in (*planned.methods, "source_only"):
+            near = nearest(reference, planned.methods)
+            raise ConfigError(f"--reference {one_line(reference)!r} is not one of the methods.{near}")
+        planned = replace(planned, reference=reference)
     open_suite(planned)
     display = Display(quiet)
     runner = create_engine(engine, display, parallel, ray_address, cpus, gpus)

@@ -31,6 +31,7 @@ class _Stored:
     evaluations: list[dict[str, Any]]
     explanation: str
     evidence: bool
+    memory: int | None = None  # runs of earlier versions have not measured it
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Finished:
     evaluations: list[dict[str, Any]]
     explanation: str
     evidence: Evidence | None
+    memory: int | None = None  # bytes at the peak of the training, in the main process, above those before it
 
     @property
     def chosen(self) -> dict[str, Any]:

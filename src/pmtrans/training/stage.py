@@ -15,6 +15,7 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.evaluation.kept_labels import KeptLabels
 from pmtrans.evaluation.oracle import Oracle
 from pmtrans.evaluation.per_source import per_source_accuracy
+from pmtrans.machine import begin_peak, peak_memory
 from pmtrans.methods import METHODS
 from pmtrans.model import Model
 from pmtrans.run.folder import RunFolder
@@ -58,6 +59,7 @@ def train_stage(
 
     # model, method, and the checkpoint to resume from
     accelerator = create_accelerator(config.train.precision, config.train.device)
+    before = begin_peak(accelerator.device)
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
     size = second_view_size(config, method.model)
@@ -92,7 +94,9 @@ def train_stage(
     elif judge is not None:
         evidence = evidence_of(final, session.data.holdout.labels)
     chosen = next(entry for entry in loop.evaluations if entry["step"] == step)
-    finished = Finished(step, loop.seconds, chosen.get("oracle_accuracy"), loop.evaluations, explanation, evidence)
+    memory = max(0, peak_memory(accelerator.device) - before)
+    accuracy, evaluations = chosen.get("oracle_accuracy"), loop.evaluations
+    finished = Finished(step, loop.seconds, accuracy, evaluations, explanation, evidence, memory)
     write_finished(folder, finished, trained, config, task)
     return finished
 
