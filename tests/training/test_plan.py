@@ -11,9 +11,10 @@ import torch
 from pmtrans.cli import main
 from pmtrans.cli.plan_table import amount, duration, show_plan
 from pmtrans.config import Config
+from pmtrans.data.domains import read_data
 from pmtrans.machine import available_memory, forget_peak, peak_memory, used_memory
 from pmtrans.progress import Reporter
-from pmtrans.training.dry_run import rehearsal
+from pmtrans.training.dry_run import plan, proposals, rehearsal
 from pmtrans.training.dry_run.plan import make_plan
 from pmtrans.training.dry_run.proposals import combinations, line_at
 
@@ -183,3 +184,42 @@ def test_proposals_leave_out_what_the_run_has_and_what_excludes_it(configure: Co
 )
 def test_a_whole_batch_is_on_the_line_of_the_last_two(measured: list[tuple[int, int]], pairs: int, peak: int) -> None:
     assert line_at(measured, pairs) == peak
+
+
+class Allocator:
+    """Stands in for a C library that keeps a fifth of what a step has freed, until it is asked to give it back."""
+
+    def __init__(self) -> None:
+        self.kept = self.peak = 0
+
+    def step(self, pairs: int) -> None:
+        need = 1000 + 100 * pairs
+        self.peak, self.kept = max(self.peak, need + self.kept), need // 5
+
+    def begin_peak(self, device: torch.device) -> int:
+        self.kept = self.peak = 0
+        return 0
+
+    def peak_memory(self, device: torch.device) -> int:
+        return self.peak
+
+
+def test_proposals_have_the_memory_of_steps_that_follow_each_other(
+    configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """(1000 + 100 x 4 pairs) x 1.2, although steps of one and two pairs came before."""
+    config, allocator = configure(), Allocator()
+    loop = rehearsal.rehearse(config, read_data(config, QUIET), tmp_path, QUIET)
+    monkeypatch.setattr(loop, "step_at", lambda step, batches: allocator.step(len(batches[0].source_index)))
+    for name in ("begin_peak", "peak_memory"):
+        monkeypatch.setattr(proposals, name, getattr(allocator, name))
+    alone, _ = proposals._measure(loop, processes=2)
+    assert alone.peak == 1.2 * (1000 + 100 * 4)
+
+
+def test_a_plan_has_the_highest_peak_of_its_steps(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = iter(range(1000, 10**9))
+    for module in (rehearsal, plan):
+        monkeypatch.setattr(module, "peak_memory", lambda device: next(peaks))
+    got = make_plan(configure(), QUIET)
+    assert got.memory.peak == next(peaks) - 1  # that after the timed steps

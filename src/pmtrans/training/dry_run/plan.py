@@ -6,7 +6,7 @@ Nothing is kept of these steps (``rehearsal``).
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import timm
@@ -15,7 +15,7 @@ import torch
 from pmtrans.config import Config
 from pmtrans.data.domains import read_data
 from pmtrans.errors import one_line
-from pmtrans.machine import choose_device, used_memory
+from pmtrans.machine import choose_device, peak_memory, used_memory
 from pmtrans.progress import Reporter
 from pmtrans.training.dry_run.proposals import Proposal, number_of_blocks, propose
 from pmtrans.training.dry_run.rehearsal import ROUNDS, Memory, Times, measure_memory, measure_times, rehearse
@@ -74,6 +74,8 @@ def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
         memory, fitting = measure_memory(loop, next(batches), program)
         reporter.note("Dry run: a few steps of the method and passes over some images, for their time.")
         times = measure_times(loop, batches, ROUNDS) if memory.fits else None
+        if times is not None:  # an allocator keeps some of what a step has freed, and the next ones add to it
+            memory = replace(memory, peak=max(memory.peak, peak_memory(device)))
         steps, epoch, size = loop.steps, loop.epoch, loop.task.batch_size
         numbers = [p.numel() for p in loop.method.parameters()], [p.numel() for p in loop.trainable()]
         baseline, proposals = None, tuple[Proposal, ...]()

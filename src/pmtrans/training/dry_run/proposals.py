@@ -17,7 +17,7 @@ from pmtrans.config import Config
 from pmtrans.data.batch import Batch
 from pmtrans.data.domains import Data
 from pmtrans.errors import ModelError, UserError
-from pmtrans.machine import forget_peak, peak_memory, return_freed_memory
+from pmtrans.machine import begin_peak, peak_memory, return_freed_memory
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.training.dry_run.rehearsal import Rehearsal, first_pairs, rehearse
@@ -97,8 +97,7 @@ def _forget_the_last_one() -> None:
 def _measure(loop: Rehearsal, processes: int) -> tuple[Need, Need]:
     """(in one process, in each of ``processes``) from a few steps that grow while they fit.
 
-    The two largest are taken again and measured: the first step of a size also waits for its memory, and finds an
-    allocator that has not seen such tensors yet.
+    Two of each size: the first also waits for its memory, and the second finds what an allocator keeps of the first.
     """
     device, step = loop.accelerator.device, loop.moments()[-1]
     micro = next(loop.batches())
@@ -106,23 +105,23 @@ def _measure(loop: Rehearsal, processes: int) -> tuple[Need, Need]:
     few = max(1, whole // 8)
     loop.passes.target()
 
-    def take(pairs: int) -> tuple[int, int, float]:
-        return_freed_memory()
-        forget_peak(device)
-        begin = time.monotonic()
-        loop.step_at(step, [first_pairs(batch, pairs) for batch in micro])
-        return pairs, peak_memory(device), time.monotonic() - begin
+    def take(pairs: int) -> tuple[int, float]:
+        """The peak of two steps, and the seconds of the second."""
+        begin_peak(device)
+        for _ in range(2):
+            begin = time.monotonic()
+            loop.step_at(step, [first_pairs(batch, pairs) for batch in micro])
+        return peak_memory(device), time.monotonic() - begin
 
     take(few)  # makes gradients and the optimiser's state
-    growing: list[tuple[int, int]] = []
+    peaks: list[tuple[int, int]] = []
+    seconds = 0.0
     for pairs in (few, 2 * few, 4 * few):
-        if pairs > whole or (len(growing) > 1 and line_at(growing, pairs) > 0.9 * loop.available()):
+        if pairs > whole or (len(peaks) > 1 and line_at(peaks, pairs) > 0.9 * loop.available()):
             break
-        growing.append(take(pairs)[:2])
-    again = [take(pairs) for pairs, _ in growing[-2:]]
-    peaks = [(pairs, peak) for pairs, peak, _ in again]
-    largest, _, seconds = again[-1]
-    each, share = seconds / largest, whole / processes
+        peak, seconds = take(pairs)
+        peaks.append((pairs, peak))
+    each, share = seconds / peaks[-1][0], whole / processes
     beside = _of_a_group(loop, micro, processes)
     return Need(line_at(peaks, whole), each * whole), Need(line_at(peaks, share) + beside, each * share)
 

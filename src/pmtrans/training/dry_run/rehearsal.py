@@ -21,7 +21,7 @@ from pmtrans.data.domain import Domain
 from pmtrans.data.domains import Data
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.evaluation.passes import Pass, run_pass
-from pmtrans.machine import available_memory, forget_peak, peak_memory, wait_for
+from pmtrans.machine import available_memory, begin_peak, peak_memory, wait_for
 from pmtrans.model import Model
 from pmtrans.processes.group import Processes
 from pmtrans.progress import Reporter
@@ -130,7 +130,7 @@ def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple
     loop.step_at(step, [first_pairs(batch, few) for batch in batches])  # makes gradients and the optimiser's state
     peaks = []
     for pairs in (few, 2 * few) if whole > 2 * few else ():
-        forget_peak(device)
+        begin_peak(device)
         loop.step_at(step, [first_pairs(batch, pairs) for batch in batches])
         peaks.append(peak_memory(device))
     per_pair = max(0.0, (peaks[1] - peaks[0]) / few) if peaks else 0.0
@@ -138,7 +138,7 @@ def measure_memory(loop: Rehearsal, batches: list[Batch], program: int) -> tuple
     if peak <= available:
         try:
             with explained_memory(loop.config):
-                forget_peak(device)
+                begin_peak(device)  # what smaller steps have freed is in no step of a run
                 loop.step_at(step, batches)
                 peak = peak_memory(device)
         except OutOfMemory:
