@@ -121,7 +121,7 @@ def test_memory_of_mps_is_what_metal_holds(limit: int, available: int, monkeypat
 
 @pytest.fixture
 def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
     monkeypatch.setattr(machine, "_CPU_QUOTAS", ())
     for name in (CORES, "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)

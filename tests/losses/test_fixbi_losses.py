@@ -32,7 +32,8 @@ def test_a_mixture_is_of_both_labels_by_its_ratio() -> None:
     for row, label, pseudo_label in zip(ONE, LABELS, PSEUDO, strict=True):
         p = softmax(row)
         expected -= (0.7 * math.log(p[label]) + 0.3 * math.log(p[pseudo_label])) / 4
-    assert float(fixed_ratio_mixup(*tensors(ONE, LABELS, PSEUDO), ratio=0.7)) == pytest.approx(expected, rel=1e-5)
+    mixed, labels, pseudo_labels = tensors(ONE, LABELS, PSEUDO)
+    assert float(fixed_ratio_mixup(mixed, labels, pseudo_labels, 0.7)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_doubted_labels_are_pushed_away_and_no_others() -> None:

@@ -80,7 +80,7 @@ def images_encoded(folder: RunFolder, config: Config) -> int:
     domains = read_json(folder.data)
     batch_size: int = min(config.train.batch_size, domains["source"]["images"], domains["target"]["images"])
     steps: int = read_json(folder.finished)["evaluations"][-1]["step"]  # the last step is always evaluated
-    per_pair = sum(entry.method.images_per_pair(options, step / steps) for step in range(steps))
+    per_pair: int = sum(entry.method.images_per_pair(options, step / steps) for step in range(steps))
     return per_pair * config.train.accumulate * batch_size
 
 

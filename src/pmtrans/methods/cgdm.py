@@ -69,7 +69,7 @@ class CGDM(MCD):
 
     @classmethod
     def images_per_pair(cls, options: Any, progress: float) -> int:
-        return 2 * (2 + options.repeats)
+        return 2 * (2 + int(options.repeats))
 
     def players(self, head_ratio: float) -> list[Player]:
         first, second = self.classifiers

@@ -103,7 +103,7 @@ class DWL(Method):
 
     @classmethod
     def images_per_pair(cls, options: Any, progress: float) -> int:
-        return 3 + 2 * options.repeats  # steps A and B, then C
+        return 3 + 2 * int(options.repeats)  # steps A and B, then C
 
     def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
         return self.steps

@@ -66,7 +66,7 @@ class MCD(Method):
 
     @classmethod
     def images_per_pair(cls, options: Any, progress: float) -> int:
-        return (4 if options.class_balance else 3) + options.repeats  # steps A, B and C
+        return (4 if options.class_balance else 3) + int(options.repeats)  # steps A, B and C
 
     def phases(self, moment: Moment) -> dict[str, tuple[str, ...] | None]:
         return self.steps

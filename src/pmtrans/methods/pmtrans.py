@@ -85,7 +85,7 @@ class PMTrans(Method):
 
     @classmethod
     def images_per_pair(cls, options: Any, progress: float) -> int:
-        return 3 + 2 * bool(options.mic) + (options.pseudo_labels == "neighbours")  # MIC's two, the bank's one
+        return 3 + 2 * bool(options.mic) + bool(options.pseudo_labels == "neighbours")  # MIC's two, the bank's one
 
     def players(self, head_ratio: float) -> list[Player]:
         ascends = self.options.beta == "ascend"

@@ -47,8 +47,8 @@ class RayCluster:
                 self.close()
                 raise ConfigError(f"A {task} asks for {share:g} {name}, and the Ray cluster has {has:g}: ask for less.")
         self.slots = max(1, int(min((total[name] / share for name, share in shares), default=1)))
-        share = str(max(1, int(cpus)))
-        environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or share, CORES: share}
+        own = str(max(1, int(cpus)))
+        environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or own, CORES: own}
         if local:
             environment |= {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._options = {

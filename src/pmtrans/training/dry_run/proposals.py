@@ -1,7 +1,7 @@
 """What fits where a run does not: combinations of the settings that save memory, each tried on small batches.
 
-Memory and time of a step grow linearly with its pairs, so small steps tell those of the whole batch, and those of each
-process where several share it.
+Where small steps say that the whole batch fits easily, it is taken too. Else they tell its memory and time, and those
+of each process where several share it: both grow linearly with the pairs, but for what an allocator keeps.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pmtrans.training.dry_run.rehearsal import Rehearsal, first_pairs, rehearse
 
 RANK = 8  # of the adapters that are proposed
 PIECES = 4  # micro-batches that a cached batch is divided into
+ROOM, NEARLY_ALL = 0.6, 0.9  # of the available memory: up to where the whole batch is tried, and a part of it
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,11 @@ def _measure(loop: Rehearsal, processes: int) -> tuple[Need, Need]:
     take(few)  # makes gradients and the optimiser's state
     peaks: list[tuple[int, int]] = []
     seconds = 0.0
-    for pairs in (few, 2 * few, 4 * few):
-        if pairs > whole or (len(peaks) > 1 and line_at(peaks, pairs) > 0.9 * loop.available()):
-            break
+    for pairs in (few, 2 * few, whole, 4 * few):
+        fills = ROOM if pairs == whole else NEARLY_ALL
+        too_large = len(peaks) > 1 and line_at(peaks, pairs) > fills * loop.available()
+        if (peaks and pairs <= peaks[-1][0]) or pairs > whole or too_large:
+            continue
         peak, seconds = take(pairs)
         peaks.append((pairs, peak))
     each, share = seconds / peaks[-1][0], whole / processes
