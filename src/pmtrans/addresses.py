@@ -10,7 +10,6 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from pmtrans.bench.execute import Outcome, execute
 from pmtrans.bench.jobs import Job
-from pmtrans.machine import refuse_many, threads_for
-from pmtrans.machine import CORES, cores
+from pmtrans.machine import CORES, cores, refuse_many, threads_for
 from pmtrans.progress import Reporter
 from pmtrans.signals import Interrupted
 

@@ -19,8 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from pmtrans.addresses import is_remote
 from pmtrans.errors import DataError, TrainingError, one_line
-from pmtrans.machine import refuse_many, threads_for
-from pmtrans.machine import CORES, cores
+from pmtrans.machine import CORES, cores, refuse_many, threads_for
 from pmtrans.processes.ray_cluster import RETRIES, RayCluster
 
 Piece = TypeVar("Piece")
@@ -87,10 +86,8 @@ class LocalPool:
 
     def _pool(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            arguments = (threads_for(self.slots), self._context.Value("i", 0), _visible_gpus())
             share = max(1, cores() // self.slots)
-            threads = int(os.environ.get("OMP_NUM_THREADS") or share)
-            arguments = (threads, share, self._context.Value("i", 0), _visible_gpus())
+            arguments = (threads_for(self.slots), share, self._context.Value("i", 0), _visible_gpus())
             self._executor = ProcessPoolExecutor(self.slots, self._context, _start, arguments)
         return self._executor
 

@@ -19,7 +19,6 @@ from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, SecondView, SourcePass, TargetPass
 from pmtrans.model import Model, logits_of
 from pmtrans.processes.group import Processes
-from pmtrans.selection.evidence import MOST_TARGET
 from pmtrans.training.build import Task
 
 MOST_SOURCE = 10_000  # images that the classifier of the second view is fitted on
@@ -47,7 +46,7 @@ class Passes:
     processes: Processes
     untrained: Callable[[], tuple[Model, Preprocessing]] | None = None  # the model before any training, if there is one
     folder: Path | None = None  # of the run: where large passes lie on disk
-    larger: dict[int, Tensor] = field(default_factory=dict)  # by image size: target features of the untrained backbone
+    seen_larger: Tensor | None = None  # features of the target in the second view's size, where they are known
     _made: dict[str, Pass] = field(default_factory=dict, init=False)
     _second_view: SecondView | None = field(default=None, init=False)  # it does not move: kept to the end
 
@@ -100,9 +99,11 @@ class Passes:
             with torch.random.fork_rng(devices=[]):  # a first head is drawn, and thrown away
                 model, preprocessing = self.untrained()
             model.to(self.accelerator.device)
-            features_MF, logits_MK = self.larger.get(preprocessing.image_size), None
-            if features_MF is None:
+            logits_MK = None
+            if self.seen_larger is None:
                 features_MF = self._make(self.task.target, model, preprocessing).features_MF
+            else:
+                features_MF = self.seen_larger.to(self.accelerator.device)
             if preprocessing.image_size > self.task.preprocessing.image_size:
                 logits_MK = logits_of(self._fit_probe(model, preprocessing), features_MF)
             self._second_view = SecondView(features_MF, logits_MK)
@@ -117,8 +118,6 @@ class Passes:
             self._make(domain, model, preprocessing).features_MF
             for domain in (self.task.holdout.images, self.task.target)
         )
-        if len(target_MF) <= MOST_TARGET:  # a pass over more may lie on the disk of this stage
-            self.larger[preprocessing.image_size] = target_MF
         return holdout_NF, target_MF
 
     @torch.enable_grad()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
-
-from torch import Tensor
+from dataclasses import dataclass
 
 from pmtrans.data.domains import Data
 from pmtrans.processes.group import Processes
@@ -27,7 +25,6 @@ class Session:
     stop: StopRequest
     processes: Processes
     old: tuple[OldPlace, ...] = ()  # where the model worked before it was moved
-    larger: dict[int, Tensor] = field(default_factory=dict)  # passes over larger target images, for later stages
 
     def finished(self, title: str, stage: RunFolder) -> tuple[bool, Finished | None]:
         """Whether a stage is finished already, known to all processes, and what came of it, for the main one."""

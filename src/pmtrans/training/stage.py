@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from pmtrans.backbones.lora import merge_adapters, merged_state
 from pmtrans.config import Config
 from pmtrans.data.domain import LabelledDomain
@@ -18,13 +20,14 @@ from pmtrans.evaluation.per_source import per_source_accuracy
 from pmtrans.machine import begin_peak, peak_memory
 from pmtrans.methods import METHODS
 from pmtrans.model import Model
+from pmtrans.processes.group import Processes
 from pmtrans.run.folder import RunFolder
 from pmtrans.selection.evidence import MANY_CLASSES, MOST_TARGET, Evidence, even_sample
 from pmtrans.selection.judge import Judge, Judged, evidence_of
 from pmtrans.selection.moved import choose_moved
 from pmtrans.selection.rule import choose
 from pmtrans.training.accelerator import create_accelerator
-from pmtrans.training.build import Weights, build, build_untrained, second_view_size
+from pmtrans.training.build import Task, Weights, build, build_untrained, second_view_size
 from pmtrans.training.checkpoint import Snapshot
 from pmtrans.training.finished import Finished, write_finished
 from pmtrans.training.loop import Loop, Observer
@@ -63,10 +66,9 @@ def train_stage(
     method, task, trained = processes.together(lambda: build(config, session.data, reporter, start))
     processes.together(lambda: processes.check_batch(task.batch_size))
     size = second_view_size(config, method.model)
-    untrained = partial(_untrained, config, session, size) if has_second_view else None
-    passes = Passes(
-        method.evaluated, task, config.data.workers, accelerator, processes, untrained, folder.path, session.larger
-    )
+    seen = _seen_larger(config, baseline, task, size, processes) if has_second_view else None
+    untrained = partial(_untrained, config, session, size, seen is not None) if has_second_view else None
+    passes = Passes(method.evaluated, task, config.data.workers, accelerator, processes, untrained, folder.path, seen)
     snapshot = processes.on_main(lambda: last_snapshot(folder.path, reporter), Snapshot, Judged)
     loop = Loop(
         title, method, task, config, folder.path, accelerator, passes, reporter, session.stop, processes, snapshot
@@ -101,10 +103,20 @@ def train_stage(
     return finished
 
 
-def _untrained(config: Config, session: Session, size: int) -> tuple[Model, Preprocessing]:
+def _seen_larger(
+    config: Config, baseline: Evidence | None, task: Task, size: int, processes: Processes
+) -> Tensor | None:
+    """The pass over the target that the second ground has made; several processes make their own."""
+    if processes.count > 1 or baseline is None or size == config.data.image_size:
+        return None
+    ground = baseline.target_ground_MG
+    return ground if ground is not None and len(ground) == len(task.target) else None
+
+
+def _untrained(config: Config, session: Session, size: int, is_target_seen: bool) -> tuple[Model, Preprocessing]:
     """For the second view; where it sees more, the passes take a while."""
     if size > config.data.image_size:
-        domains = "the source" if size in session.larger else "both domains"
+        domains = "the source" if is_target_seen else "both domains"
         session.reporter.note(f"Second view: one pass over {domains} with the untrained backbone at {size} px.")
     return build_untrained(config, session.data, size)
 

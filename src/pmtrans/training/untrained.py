@@ -39,8 +39,7 @@ def open_model(
     trained = processes.together(lambda: build_model(config, session.data, start))
     task = build_task(config, session.data, trained.preprocessing, session.reporter)
     trained.model.to(accelerator.device)
-    passes = Passes(trained.model, task, config.data.workers, accelerator, processes, None, folder.path, session.larger)
-    return trained, task, passes
+    return trained, task, Passes(trained.model, task, config.data.workers, accelerator, processes, folder=folder.path)
 
 
 def observe(evaluation: Evaluation, session: Session, title: str) -> dict[str, Any]:

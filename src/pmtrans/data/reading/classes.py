@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pmtrans.data.packed import class_folder, packed_image
 from pmtrans.addresses import as_path
-from pmtrans.data.packed import class_folder
+from pmtrans.data.packed import class_folder, packed_image
 from pmtrans.data.reading.listing import Listing, MalformedLines, read_text
 from pmtrans.errors import DataError, one_line
 from pmtrans.texts import TextError, parse_json

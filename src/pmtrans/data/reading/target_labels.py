@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pmtrans.data.domain import UNKNOWN, Domain, LabelledDomain, subset
 from pmtrans.addresses import as_path
-from pmtrans.data.domain import Domain, LabelledDomain, subset
+from pmtrans.data.domain import UNKNOWN, Domain, LabelledDomain, subset
 from pmtrans.data.reading.classes import abbreviate, match_classes, names_by_classes, read_classes
 from pmtrans.data.reading.layouts import Request, known_suffixes, layout_of
 from pmtrans.data.reading.listing import Listing, MalformedLines, Row, read_text
