@@ -44,13 +44,18 @@ def test_a_line_a_minute_tells_the_time_left_over_all_trainings(
     clock: Time, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reporter = Reporter()
-    reporter.expect(2)
+    reporter.expect(1)
     reporter.start("source only", 0, 100)
     first = lines(reporter, clock, capsys)
     assert first[0] == "12:34:56  source only  step 1/100  loss 0.500  7 img/s  about 33 min left for the run"
     steps = [int(re.findall(r"step (\d+)/", line)[0]) for line in first]
     assert steps == [*range(1, 100, 6), 100]  # 6 steps a minute, and the last
     assert first[-1].endswith("about 17 min left for the run")  # 100 steps of 10 s are to come
+
+    reporter.expect(3)  # the method costs three times as much as the source stage
+    reporter.start("source only", 0, 100)
+    reporter._began, clock.now = clock.now, clock.now + 500
+    assert reporter.time_left(50) == "about 58 min left for the run"  # 50 steps of 10 s and 100 of 30 s
 
     reporter.start("pmtrans", 40, 100)  # resumed
     for step, said in ((41, "about 10 min left"), (100, "about 0 s left")):
@@ -96,7 +101,7 @@ def test_nothing_of_the_bar_is_cut(width: int) -> None:
     reporter = Reporter()
     reporter.console = Console(file=io.StringIO(), width=width, force_terminal=True)
     reporter.live = True
-    reporter.expect(2)
+    reporter.expect(1)
     reporter.start("source only, continued", 0, 12_000)
     reporter.step(11_000, 36.4)
     reporter._first_step, reporter._began = 0, time.monotonic() - 3600

@@ -33,7 +33,7 @@ class Reporter:
         self.live = self.console.is_terminal and not quiet
         self._bar: Progress | None = None
         self._last_line = -LINE_EVERY
-        self._trainings_after = 0
+        self._after = self._after_next = 0.0
         self._is_first = False  # whether no step of this training has ended yet
 
     def note(self, text: str) -> None:
@@ -48,13 +48,13 @@ class Reporter:
         with suppress(OSError, ValueError):
             self.console.print(text, markup=False, style=style, soft_wrap=True)
 
-    def expect(self, trainings: int) -> None:
-        """How many trainings of as many steps the run has, from here on: for the time that it will still take."""
-        self._trainings_after = trainings
+    def expect(self, after: float) -> None:
+        """How much the run has to do after the training that starts next, in trainings of its length and cost."""
+        self._after_next = after
 
     def start(self, title: str, step: int, steps: int) -> None:
         self._title, self._steps = title, steps
-        self._trainings_after = max(0, self._trainings_after - 1)
+        self._after, self._after_next = self._after_next, 0.0
         self._first_step, self._began, self._last_line = step, time.monotonic(), -LINE_EVERY
         self._is_first = True
         if not self.live:
@@ -79,14 +79,14 @@ class Reporter:
     def time_left(self, step: int) -> str:
         """``about 12 min left``: of the whole run, at the pace of this training so far, evaluations included."""
         left = self._left(step)
-        return left and f"about {left} left" + (" for the run" if self._trainings_after else "")
+        return left and f"about {left} left" + (" for the run" if self._after else "")
 
     def _left(self, step: int) -> str:
         done = step - self._first_step
         if done <= 0:
             return ""
         pace = (time.monotonic() - self._began) / done
-        return readable_time(pace * (self._steps - step + self._trainings_after * self._steps))
+        return readable_time(pace * (self._steps - step + self._after * self._steps))
 
     def has_had_enough(self) -> bool:
         """Whether training should end at this step, as if it were the last; asked after every step."""
@@ -98,7 +98,7 @@ class Reporter:
             f"{short} {values[name]:.3f}" for name, short in SHOWN.items() if isinstance(values.get(name), float)
         )
         if self._bar is not None:
-            left = self._left(step) if self._trainings_after else ""  # of this training the bar says it
+            left = self._left(step) if self._after else ""  # of this training the bar says it
             said = said if self._is_wide else said.partition("  ")[0]
             self._bar.update(self._task, said=f"{said}  run {left}" if left else said)
         elif time.monotonic() - self._last_line >= LINE_EVERY or step >= self._steps:

@@ -172,7 +172,6 @@ def _run_stages(donor: Donor, config: Config, folder: RunFolder, session: Sessio
         given = evaluate_adopted("given model", config, folder.baseline, session)
 
     # adaptation: a source-free method from there
-    session.reporter.expect(1)
     weights = session.weights_of(folder.baseline)
     evidence = given.evidence if given is not None else None
     moved = train_stage(config.method["name"], config, folder, session, weights, evidence)

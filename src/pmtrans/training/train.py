@@ -149,7 +149,6 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     # source: fine-tuning from the probe's head, to its end
     source_only = None
     if has_source_stage(config):
-        session.reporter.expect(3 if _is_continued(config) else 2)
         source_only = _source_stages(config, folder, session)
 
     # adaptation: the method, from what the earlier stages made
@@ -158,7 +157,6 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     evidence = reference.evidence if reference else None
     _warn_of_classes(config, session, probe, source_only)
     has_second_view = bool(session.processes.highest(untrained_is_close(probe, source_only)))
-    session.reporter.expect(1)
     adapted = train_stage(name, config, folder, session, weights, evidence, has_second_view)
 
     # conclusion: what the run says of itself, and which model it ships
@@ -197,14 +195,22 @@ def _warn_of_classes(config: Config, session: Session, probe: Finished | None, s
 
 def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finished | None:
     """Source-only to its end, and, where a table wants it, for as many further steps as the method has."""
-    config = config.model_copy(update={"method": source_only_switches(config)})
+    cost, config = _cost_of_method(config), config.model_copy(update={"method": source_only_switches(config)})
+    session.reporter.expect(cost + _is_continued(config))
     weights = session.weights_of(folder.probe) if config.train.start != "pretrained" else None
     source_only = train_stage("source only", config, folder.baseline, session, weights)
     if _is_continued(config):
-        session.reporter.expect(2)
+        session.reporter.expect(cost)
         weights = session.weights_of(folder.baseline)
         source_only = train_stage("source only, continued", config, folder.continued, session, weights)
     return source_only
+
+
+def _cost_of_method(config: Config) -> float:
+    """Of a step of the adaptation, in steps of the source stage, which encode one image of each pair."""
+    entry = METHODS[config.method["name"]]
+    options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
+    return float(sum(entry.method.images_per_pair(options, progress) for progress in (0.0, 0.5))) / 2
 
 
 def _is_continued(config: Config) -> bool:
