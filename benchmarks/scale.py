@@ -58,6 +58,7 @@ class Evaluated:
     target: Pass
     holdout: Pass
     source_sample: Pass
+    ground: None = None
 
 
 def images(given: argparse.Namespace, folder: Path) -> dict[str, Any]:

@@ -90,7 +90,12 @@ def test_with_very_many_classes_parts_of_the_images_are_fitted(monkeypatch: pyte
     monkeypatch.setattr(linear_probe, "STEP_LOGITS", 40 * 150)
     seen: list[int] = []
     objective = linear_probe._objective
-    monkeypatch.setattr(linear_probe, "_objective", lambda h, x, *rest: seen.append(len(x)) or objective(h, x, *rest))
+
+    def counted(head: nn.Module, rows: Tensor, labels: Tensor, strength: float) -> Tensor:
+        seen.append(len(rows))
+        return objective(head, rows, labels, strength)
+
+    monkeypatch.setattr(linear_probe, "_objective", counted)
     parts = fit_probe(create_head("linear", 16, 40), features, labels, held, held_labels, seed=0)
     assert max(seen) == 150
     assert parts.strength == 0.003

@@ -30,6 +30,7 @@ class Evaluated:
     target: Shown
     holdout: Shown
     source_sample: None = None
+    ground: None = None
 
 
 def evaluated(step: int, evidence: Evidence) -> Evaluated:
