@@ -124,3 +124,7 @@ def test_names_of_classes_and_dictionaries_are_still_read(tmp_path: Path) -> Non
     known = {"info": {"features": {"label": {"names": ["cat", "dog"]}}}}
     parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(known)}), tmp_path / "y.parquet")
     assert read_source(tmp_path / "y.parquet").classes == ("cat", "dog")
+
+
+def test_lists_in_place_of_paths_are_one_line(tmp_path: Path) -> None:
+    assert "x.parquet" in refusal(written(tmp_path, {"path": [["a.png"], ["b.png"]], "label": ["a", "b"]}))

@@ -53,7 +53,9 @@ class Parquet:
         from pyarrow import parquet
 
         self._refuse_expansion(columns)
-        opened = parquet.ParquetFile(self.address, metadata=self.file.metadata, read_dictionary=list(columns))
+        leaves = {self.file.schema.column(number).path for number in range(self.file.metadata.num_columns)}
+        flat = [name for name in columns if name in leaves]  # a column of lists or structures has no name of its own
+        opened = parquet.ParquetFile(self.address, metadata=self.file.metadata, read_dictionary=flat)
         values: list[list[Any]] = [[] for _ in columns]
         with opened:
             for batch in self._counted(opened.iter_batches(columns=list(columns))):
