@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator
 
 from pmtrans.errors import RunError, one_line
 from pmtrans.texts import read_json
+
+
+def _numbers(estimate: dict[str, Any]) -> dict[str, Any]:
+    """An estimate as a run states it."""
+    parts = estimate.get("parts", {})
+    values = [estimate.get(name) for name in ("accuracy", "low", "high", "level")]
+    if not isinstance(parts, dict) or not all(type(one) in (int, float) for one in (*values, *parts.values())):
+        raise ValueError("an estimate has an accuracy, an interval, its level and its parts")
+    return estimate
+
+
+Stated = Annotated[dict[str, Any], AfterValidator(_numbers)]
 
 
 @dataclass(frozen=True)
@@ -25,8 +39,8 @@ class Summary:
     seconds: float
     selected_step: int
     selection: str
-    estimate: dict[str, Any] | None  # of the shipped model, without target labels: accuracy, low, high, level, parts
-    estimates: dict[str, Any]  # the same of all three
+    estimate: Stated | None  # of the shipped model, without target labels: accuracy, low, high, level, parts
+    estimates: dict[str, Stated | None]  # the same of all three
     verdict: str | None  # helped, unchanged, hurt or cannot tell, against the better of the other two
     verdict_reason: str | None
     compared_with: str | None  # which of the other two that was
