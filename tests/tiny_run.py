@@ -43,6 +43,13 @@ def write_images(folder: Path, classes: tuple[str, ...] = ("cat", "dog"), images
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
 
 
+def write_domains(folder: Path, classes: tuple[str, ...] = ("cat", "dog"), images: int = 5) -> Path:
+    """``source`` and ``target`` in ``folder``."""
+    for name in ("source", "target"):
+        write_images(folder / name, classes, images)
+    return folder
+
+
 class Crash(Exception):
     """A bug somewhere: nobody expects it, so nothing is saved because of it."""
 
@@ -105,9 +112,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    write_images(tmp_path / "images" / "source")
-    write_images(tmp_path / "images" / "target")
-    return tmp_path / "images"
+    return write_domains(tmp_path / "images")
 
 
 @pytest.fixture
@@ -123,9 +128,7 @@ def configure(images: Path) -> Callable[..., Config]:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that nothing happened to, on images of its own that are the same."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    for name in ("source", "target"):
-        write_images(folder / name)
+    folder = write_domains(tmp_path_factory.mktemp("undisturbed"))
     domains = {"data.source": str(folder / "source"), "data.target": str(folder / "target")}
     train(load_config(None, [], {**SETTINGS, **domains}), folder / "run", Reporter(quiet=True))
     return folder / "run"

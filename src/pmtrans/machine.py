@@ -171,6 +171,11 @@ def cores() -> int:
     return max(1, found)
 
 
+def share_of_cores(processes: int) -> int:
+    """For each of several processes, one at least."""
+    return max(1, cores() // processes)
+
+
 def loader_workers(device: torch.device) -> int:
     """Loader processes of a training on this device, which shares the cores with the run's other processes here.
 
@@ -187,7 +192,7 @@ def loader_workers(device: torch.device) -> int:
 def threads_for(processes: int) -> int:
     """Threads of each of several processes: the number in ``OMP_NUM_THREADS``, else an equal share of the cores."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has a number for each nesting
-    return int(first) if re.fullmatch(r"[1-9][0-9]{0,3}", first) else max(1, cores() // processes)
+    return int(first) if re.fullmatch(r"[1-9][0-9]{0,3}", first) else share_of_cores(processes)
 
 
 def refuse_many(processes: int) -> None:

@@ -117,9 +117,7 @@ def _rows_or_error(action: Callable[[], object]) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Callable[[Path], object]]:
-    home = tmp_path_factory.mktemp("fuzzed")
-    for name in ("source", "target"):
-        tiny_run.write_images(home / name)
+    home = tiny_run.write_domains(tmp_path_factory.mktemp("fuzzed"))
     domains = {"data.source": str(home / "source"), "data.target": str(home / "target"), "selection.game": False}
     config = load_config(None, [], {**tiny_run.SETTINGS, **domains, "train.max_steps": 2})
     train(config, home / "run", Reporter(quiet=True))

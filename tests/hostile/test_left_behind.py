@@ -149,8 +149,7 @@ def test_a_locked_folder_that_is_gone_is_not_made_again(tmp_path: Path, how: str
 
 
 def test_a_run_whose_folder_is_removed_stops_in_one_line_and_leaves_no_part_of_it(tmp_path: Path) -> None:
-    for name in ("source", "target"):
-        tiny_run.write_images(tmp_path / name)
+    tiny_run.write_domains(tmp_path)
     domains = {"data.source": str(tmp_path / "source"), "data.target": str(tmp_path / "target")}
     run = tmp_path / "run"
     gone = tmp_path / "gone"  # at once: removed file by file, it would wait for the checkpoint that is being written

@@ -90,8 +90,7 @@ def own_address() -> str:
 
 @linux
 def test_another_user_and_another_address_get_nowhere(tmp_path: Path) -> None:
-    for name in ("source", "target"):
-        tiny_run.write_images(tmp_path / name)
+    tiny_run.write_domains(tmp_path)
     settings = {**tiny_run.SETTINGS, "data.source": str(tmp_path / "source"), "data.target": str(tmp_path / "target")}
     text = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
     run = tmp_path / "run"

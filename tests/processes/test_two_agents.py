@@ -75,10 +75,7 @@ def wait_for(file: Path, agents: Agents) -> None:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("agents")
-    for name in ("source", "target"):
-        tiny_run.write_images(folder / name, images=12)
-    return folder
+    return tiny_run.write_domains(tmp_path_factory.mktemp("agents"), images=12)
 
 
 @pytest.fixture(scope="module")

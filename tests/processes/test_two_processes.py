@@ -114,10 +114,7 @@ def environment(rank: int, port: int, count: int = 2) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("processes")
-    for name in ("source", "target"):
-        tiny_run.write_images(folder / name, images=12)
-    return folder
+    return tiny_run.write_domains(tmp_path_factory.mktemp("processes"), images=12)
 
 
 @pytest.fixture(scope="module")

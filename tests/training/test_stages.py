@@ -23,7 +23,7 @@ from pmtrans.run.summary import Summary
 from pmtrans.training import conclusion
 from pmtrans.training.train import train
 from recounted import recount
-from tiny_run import Crash, Witness, assert_same_run, crash, write_images
+from tiny_run import Crash, Witness, assert_same_run, crash, write_domains, write_images
 
 STAGED = {"train__start": "average", "train__baseline": True}
 FROM_ITS_END = {**STAGED, "train__start": "source"}
@@ -180,8 +180,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_run import SETTINGS
 
     home = tmp_path_factory.mktemp("whole")
-    for name in ("source", "target"):
-        write_images(home / "images" / name)
+    write_domains(home / "images")
     domains = {"data.source": str(home / "images" / "source"), "data.target": str(home / "images" / "target")}
     staged = {"train.start": "average", "train.baseline": True}
     train(load_config(None, [], {**SETTINGS, **domains, **staged}), home / "run", Witness())
@@ -287,8 +286,7 @@ def test_from_a_run_that_does_not_fit_is_one_line(
 
 
 def test_from_a_run_of_other_classes_is_one_line(whole: Path, configure: Callable[..., Config], tmp_path: Path) -> None:
-    for name in ("source", "target"):
-        write_images(tmp_path / "other" / name, classes=("cat", "owl"))
+    write_domains(tmp_path / "other", classes=("cat", "owl"))
     domains = {"data__source": str(tmp_path / "other" / "source"), "data__target": str(tmp_path / "other" / "target")}
     with pytest.raises(RunError, match=r"has other classes \(cat, dog\) than this source \(cat, owl\)"):
         run(configure(**STAGED, **domains), tmp_path / "run", start_from=whole)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pmtrans.bench.execute import Outcome, execute
 from pmtrans.bench.jobs import Job
-from pmtrans.machine import CORES, cores, refuse_many, threads_for
+from pmtrans.machine import CORES, refuse_many, share_of_cores, threads_for
 from pmtrans.progress import Reporter
 from pmtrans.signals import Interrupted
 
@@ -77,7 +77,7 @@ class LocalProcesses:
         if self._executor is None:
             os.environ["OMP_NUM_THREADS"] = str(self.threads)  # read by the libraries as a new process loads them
             next_index = self._context.Value("i", 0)
-            share = max(1, cores() // self.slots)
+            share = share_of_cores(self.slots)
             arguments = (self._stop, os.getpid(), self.threads, share, next_index, visible_gpus())
             self._executor = ProcessPoolExecutor(self.slots, self._context, _start_worker, arguments)
         return self._executor

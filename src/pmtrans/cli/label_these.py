@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.address_flag import AllowAddress
+
 
 def label_these(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)] = None,
@@ -18,14 +20,7 @@ def label_these(
     ] = ...,  # type: ignore[assignment]
     count: Annotated[int, typer.Option("--count", "-n", min=2, help="How many images.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the half that is drawn at random.")] = 0,
-    allow_address: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Read images of the run from this address of another system (`s3://bucket`); may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    allow_address: AllowAddress = None,
 ) -> None:
     """Choose the target images whose labels are most informative: a table to fill in and a page to look at.
 

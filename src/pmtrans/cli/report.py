@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.address_flag import AllowAddress
+
 
 def report(
     runs: Annotated[
@@ -19,14 +21,7 @@ def report(
             show_default=False,
         ),
     ] = None,
-    allow_address: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Read images of the run from this address of another system (`s3://bucket`); may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    allow_address: AllowAddress = None,
 ) -> None:
     """Write one self-contained HTML page: what was run, whether it worked, and why.
 

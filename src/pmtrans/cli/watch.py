@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pmtrans.cli.address_flag import AllowAddress
+
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
@@ -24,14 +26,7 @@ def watch(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks into the folder.")] = 10.0,
     once: Annotated[bool, typer.Option("--once", help="Handle what is there and end, as for cron.")] = False,
     device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
-    allow_address: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Read images of the run from this address of another system (`s3://bucket`); may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    allow_address: AllowAddress = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Predict the images of a folder as they arrive, each once, and test whether they are still like the run's target.

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from pmtrans.addresses import is_remote
 from pmtrans.errors import DataError, TrainingError, one_line
-from pmtrans.machine import CORES, cores, refuse_many, threads_for
+from pmtrans.machine import CORES, refuse_many, share_of_cores, threads_for
 from pmtrans.processes.ray_cluster import RETRIES, RayCluster
 
 Piece = TypeVar("Piece")
@@ -86,7 +86,7 @@ class LocalPool:
 
     def _pool(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            share = max(1, cores() // self.slots)
+            share = share_of_cores(self.slots)
             arguments = (threads_for(self.slots), share, self._context.Value("i", 0), _visible_gpus())
             self._executor = ProcessPoolExecutor(self.slots, self._context, _start, arguments)
         return self._executor

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pmtrans.machine import cores
+from pmtrans.machine import share_of_cores
 from pmtrans.serving.keys import ApiKeys
 from pmtrans.serving.limits import Limits
 from pmtrans.serving.metrics import Metrics
@@ -43,7 +43,7 @@ class ServiceSettings:
             predictor = RuntimePredictor(predictor.trained, *self.backend)
         _make_one_prediction(predictor)
         metrics = Metrics()
-        threads = max(1, cores() // self.workers)
+        threads = share_of_cores(self.workers)
         app = create_app(predictor, self.limits, self.abstain_below, self.keys, metrics, threads)
         return Service(app, metrics)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pmtrans.errors import ConfigError, TrainingError, UserError, one_line
-from pmtrans.machine import cores
+from pmtrans.machine import share_of_cores
 from pmtrans.serving.limits import SHARED_METRICS
 from pmtrans.serving.server import Front, Service, address_of, listen, run_server
 from pmtrans.signals import held_back
@@ -153,7 +153,7 @@ def _awaited(workers: list[_Worker]) -> list[Any]:
 
 def _share_environment(count: int, folder: Path) -> None:
     """For the workers, which inherit it: a part of the cores each, and one folder for their metrics."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // count)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(share_of_cores(count)))
     metrics = folder / "metrics"
     metrics.mkdir(exist_ok=True)
     os.environ[SHARED_METRICS] = str(metrics)

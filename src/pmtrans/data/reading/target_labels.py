@@ -74,8 +74,6 @@ def read_target_labels(
 
     ``is_open``: the label ``unknown`` may be given.
     """
-    path = Path(spec)
-    """The labels, matched with the source's classes by name; every image must be one of the target's."""
     path = as_path(spec)
     layout = layout_of(path)
     if layout is None:
