@@ -25,6 +25,7 @@ def clusters(images: int, classes: int = 3, width: int = 5, seed: int = 0, noise
 def test_a_linear_head_is_scikit_learns_logistic_regression(monkeypatch: pytest.MonkeyPatch) -> None:
     features, labels = clusters(90)
     monkeypatch.setattr(linear_probe, "WITHOUT_HOLDOUT", 0.05)
+    monkeypatch.setattr(linear_probe, "SMALL", 80)
     probe = fit_probe(create_head("linear", 5, 3), features, labels, features[:0], labels[:0], seed=0)
     # scikit-learn minimises C sum CE + |w|^2 / 2: strength = 1 / (C N)
     theirs = LogisticRegression(C=1 / (0.05 * 90), tol=1e-8, max_iter=1000).fit(features.numpy(), labels.numpy())
@@ -49,6 +50,39 @@ def test_the_choice_is_made_on_the_held_out_source_alone() -> None:
     with torch.no_grad():
         right = (probe.head(held).argmax(1) == held_labels).double().mean().item()
     assert probe.holdout_accuracy == pytest.approx(right)
+
+
+def test_with_few_held_out_images_the_strength_is_chosen_on_images_left_out_in_turn() -> None:
+    labels = torch.cat([torch.zeros(80), torch.ones(20)]).long()  # a strong penalty calls all the frequent class
+    features = labels[:, None] + 0.2 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    held, held_labels = features[:6], labels[:6]  # right at any strength: they would choose the strongest
+    probe = fit_probe(create_head("linear", 2, 2), features, labels, held, held_labels, seed=0)
+    accuracies = []
+    for strength in linear_probe.STRENGTHS:
+        right = 0
+        for fold in range(5):
+            first, second = 16 * fold, 80 + 4 * ((fold - 1) % 5)
+            out = [*range(first, first + 16), *range(second, second + 4)]
+            kept = [place for place in range(100) if place not in out]
+            theirs = LogisticRegression(
+                C=2 / (strength * len(kept)), tol=1e-8, max_iter=1000
+            )  # w, not +-w / 2
+            theirs.fit(features[kept].numpy(), labels[kept].numpy())
+            right += int((theirs.predict(features[out].numpy()) == labels[out].numpy()).sum())
+        accuracies.append(right / 100)
+    chosen = one_standard_error(accuracies, 100)
+    assert probe.strength == linear_probe.STRENGTHS[chosen] != linear_probe.STRENGTHS[0]
+    assert probe.folds_accuracy == pytest.approx(accuracies[chosen])
+    assert probe.holdout_accuracy == 1.0
+
+
+def test_enough_held_out_images_and_a_handful_of_a_source_need_no_folds() -> None:
+    features, labels = clusters(120)
+    assert (
+        fit_probe(create_head("linear", 5, 3), features, labels, *clusters(50, seed=1), seed=0).folds_accuracy is None
+    )
+    few = features[:49], labels[:49]
+    assert fit_probe(create_head("linear", 5, 3), *few, *clusters(6, seed=1), seed=0).folds_accuracy is None
 
 
 def test_an_mlp_head_is_fitted_too_and_the_given_head_is_left_alone() -> None:

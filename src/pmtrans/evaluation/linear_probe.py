@@ -3,7 +3,9 @@
 min over w of CE(head_w(features), labels) + strength / 2 |w|^2 (biases are not penalised), by L-BFGS, for
 several strengths. Of these the strongest is taken whose accuracy on the held-out source is within one
 standard error of the best (Breiman et al., Classification and Regression Trees, 1984): a few held-out images cannot
-tell two strengths apart, and the stronger one trusts the source less.
+tell two strengths apart, and the stronger one trusts the source less. Where fewer than ``FEW_HELD`` images are held out
+of a small source, the strength is chosen on all other images instead, each judged by a classifier fitted without its
+fold (``folds.py``).
 
 With thousands of classes L-BFGS over all logits would take hours: beyond ``MOST_LOGITS`` the weakest strength is fitted
 by Adam, each step on another part of the images. The gradient of a class falls with their number, the penalty does not.
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from pmtrans.evaluation.folds import FOLDS, block_folds
 from pmtrans.machine import fallback_device
 
 STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
@@ -28,21 +31,27 @@ MOST_LOGITS = 20_000_000  # of all images: above DomainNet's 345 classes
 ITERATIONS = 100  # of L-BFGS at each strength
 STEPS, STEP_LOGITS, LEARNING_RATE = 300, 7_000_000, 0.01  # of Adam
 CHUNK = 1024  # held-out images
+FEW_HELD = 50  # a dozen images misjudge an accuracy by 10 to 30 points
+LEAST, SMALL = 50, 1000  # images of a source that is cut into folds: fewer fill no folds, more leave enough to hold out
 
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """A fitted head, the strength that was chosen, and the accuracy on the held-out source (None: there is none)."""
+    """A fitted head, the strength that was chosen, and the accuracy on the held-out source (None: there is none).
+
+    ``folds_accuracy``: of the source by folds, where the strength was chosen by it.
+    """
 
     head: nn.Module
     strength: float
     holdout_accuracy: float | None
+    folds_accuracy: float | None = None
 
 
 def fit_probe(
     head: nn.Module, features_NF: Tensor, labels_N: Tensor, holdout_MF: Tensor, holdout_labels_M: Tensor, seed: int
 ) -> LinearProbe:
-    """Fit ``head`` on the features of the source; without held-out images the strength is ``WITHOUT_HOLDOUT``."""
+    """Fit ``head`` on the features of the source; a large one without held-out images by ``WITHOUT_HOLDOUT``."""
     features_NF, labels_N = _sample(features_NF, labels_N, seed)
     device, place = features_NF.device, fallback_device(features_NF.device)
     features_NF, holdout_MF = (one.to(place, torch.float64) for one in (features_NF, holdout_MF))
@@ -53,6 +62,11 @@ def fit_probe(
         fitted = _fit_by_parts(head.float(), features_NF.float(), labels_N, STRENGTHS[-1], classes)
         accuracy = _accuracy(fitted, holdout_MF.float(), holdout_labels_M)
         return LinearProbe(fitted.to(device), STRENGTHS[-1], accuracy)
+    if len(holdout_labels_M) < FEW_HELD and LEAST <= len(labels_N) <= SMALL:
+        strength, right = _strength_by_folds(head, features_NF, labels_N)
+        fitted = _fit(head, features_NF, labels_N, strength)
+        accuracy = _accuracy(fitted, holdout_MF, holdout_labels_M)
+        return LinearProbe(fitted.to(device, torch.float32), strength, accuracy, right)
     if not len(holdout_labels_M):
         fitted = _fit(head, features_NF, labels_N, WITHOUT_HOLDOUT)
         return LinearProbe(fitted.to(device, torch.float32), WITHOUT_HOLDOUT, None)
@@ -62,6 +76,21 @@ def fit_probe(
         path.append(LinearProbe(fitted, strength, _accuracy(fitted, holdout_MF, holdout_labels_M)))
     chosen = path[one_standard_error([probe.holdout_accuracy or 0.0 for probe in path], len(holdout_labels_M))]
     return LinearProbe(chosen.head.to(device, torch.float32), chosen.strength, chosen.holdout_accuracy)
+
+
+def _strength_by_folds(head: nn.Module, features_NF: Tensor, labels_N: Tensor) -> tuple[float, float]:
+    """The strength, and its accuracy on images that the classifier was fitted without."""
+    fold_N = block_folds(features_NF, labels_N).to(labels_N.device)
+    accuracies = []
+    for strength in STRENGTHS:
+        right = 0.0
+        for fold in range(FOLDS):
+            kept, left_out = fold_N != fold, fold_N == fold
+            fitted = _fit(copy.deepcopy(head), features_NF[kept], labels_N[kept], strength)
+            right += (_accuracy(fitted, features_NF[left_out], labels_N[left_out]) or 0.0) * int(left_out.sum())
+        accuracies.append(right / len(labels_N))
+    chosen = one_standard_error(accuracies, len(labels_N))
+    return STRENGTHS[chosen], accuracies[chosen]
 
 
 def one_standard_error(accuracies: list[float], images: int) -> int:

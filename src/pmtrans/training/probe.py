@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pmtrans.config import Config
+from pmtrans.evaluation.folds import FOLDS
 from pmtrans.evaluation.kept_labels import KeptLabels
 from pmtrans.evaluation.linear_probe import LinearProbe, fit_probe
 from pmtrans.evaluation.oracle import Oracle
@@ -103,9 +104,12 @@ def _second_ground(config: Config, model: Model, passes: Passes, session: Sessio
 
 
 def _explain(probe: LinearProbe) -> str:
+    by = f"regularisation {probe.strength:g}"
+    if probe.folds_accuracy is not None:
+        return f"{by}, {probe.folds_accuracy:.1%} of the source right by {FOLDS} folds"
     if probe.holdout_accuracy is None:
-        return f"regularisation {probe.strength:g}, as no source is held out"
-    return f"regularisation {probe.strength:g}, {probe.holdout_accuracy:.1%} of the held-out source right"
+        return f"{by}, as no source is held out"
+    return f"{by}, {probe.holdout_accuracy:.1%} of the held-out source right"
 
 
 def _observe_kmeans(evaluation: Evaluation, session: Session) -> dict[str, Any]:
