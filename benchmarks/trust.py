@@ -122,7 +122,7 @@ def make_cases(arguments: argparse.Namespace) -> tuple[list[Case], list[Survey]]
             names = settings if draw == "all" else rotated
             signals: SourceSignals | None = None
             for one in adapt(known, draw, names, arguments.seed + place):
-                signals = signals or read_source_models(one.probe, one.source_only)
+                signals = signals or with_line(read_source_models(one.probe, one.source_only), one.on_the_line)
                 case, chosen = to_case(one, signals)
                 cases.append(case)
                 is_surveyed = known.name in LABELLED_TASKS and known.pixels == IMAGE_SIZES[0]
@@ -130,6 +130,16 @@ def make_cases(arguments: argparse.Namespace) -> tuple[list[Case], list[Survey]]
                     surveys.append(survey(known.name, chosen, one.labels_M))
             print(f"{known.name} at {known.pixels} pixels, {draw}: {len(names)} adaptations", file=sys.stderr)
     return cases, surveys
+
+
+def with_line(signals: SourceSignals, on_the_line: tuple[float, float]) -> SourceSignals:
+    """With agreement on the line among the parts, which no estimate reads."""
+    assert signals.source_only is not None
+    probe, source_only = (
+        replace(model, parts={**model.parts, "agreement on the line": value})
+        for model, value in zip((signals.probe, signals.source_only), on_the_line, strict=True)
+    )
+    return replace(signals, probe=probe, source_only=source_only)
 
 
 def to_case(one: Adaptation, signals: SourceSignals) -> tuple[Case, Evidence]:
@@ -257,10 +267,11 @@ def true_answer(one: Judged) -> str:
 
 def each_estimator(cases: Sequence[Case]) -> Iterator[tuple[str, float, float]]:
     """(name, mean error as it is, mean error with a line fitted on the other tasks) of each estimator alone."""
-    points = [(case, name) for case in cases for name in SOURCE_MODELS]
-    points = list({(c.stage, n): (c, n) for c, n in points}.values())
-    truth = [case.truth[name] for case, name in points]
-    for part in signals_of(*points[0]).parts:
+    models = [(case, name) for case in cases for name in SOURCE_MODELS]
+    models = list({(c.stage, n): (c, n) for c, n in models}.values())
+    for part in signals_of(*models[0]).parts:
+        points = [one for one in models if part in signals_of(*one).parts]  # a finished run keeps its last models alone
+        truth = [case.truth[name] for case, name in points]
         values = [signals_of(case, name).parts[part] for case, name in points]
         fitted = []
         for (case, _), value in zip(points, values, strict=True):

@@ -18,6 +18,7 @@ import timm.data
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from trust_line import accuracies_on_the_line
 
 from pmtrans.backbones.create import create_backbone
 from pmtrans.backbones.digits_vit import weights_path
@@ -65,6 +66,7 @@ class Adaptation:
     source_only: Evidence
     evaluations: list[Evidence]
     labels_M: Tensor
+    on_the_line: tuple[float, float]  # accuracy of probe and source-only model by agreement of all source models
 
     @property
     def name(self) -> str:
@@ -299,14 +301,22 @@ def adapt(known: KnownTask, draw: str, names: list[str], seed: int) -> Iterator[
     if known.larger is not None:
         of_source, of_target = (domain.features_MD for domain in known.larger)
         of_probe = replace(of_probe, source_ground_NG=of_source[held], target_ground_MG=of_target[places])
-    source_only = _copy(probe)
-    for _ in _train(source_only, domains, Setting(lambda m, s, y, t, p: _supervised(m, s, y), 1e-3), SOURCE_STEPS, 1):
-        pass
-    of_source_only = domains.evidence(source_only)
+    source_only, supervised = _copy(probe), Setting(lambda m, s, y, t, p: _supervised(m, s, y), 1e-3)
+    training = _train(source_only, domains, supervised, SOURCE_STEPS, EVALUATIONS)
+    of_source_only = [domains.evidence(source_only) for _ in training]
+    on_the_line = _on_the_line([of_probe, *of_source_only])
     for name in names:
         model = _copy(source_only)
         evaluations = [domains.evidence(model) for _ in _train(model, domains, SETTINGS[name], STEPS, EVALUATIONS)]
-        yield Adaptation(task, draw, name, of_probe, of_source_only, evaluations, target.labels_M[places])
+        truth_M = target.labels_M[places]
+        yield Adaptation(task, draw, name, of_probe, of_source_only[-1], evaluations, truth_M, on_the_line)
+
+
+def _on_the_line(models: list[Evidence]) -> tuple[float, float]:
+    """Of the first and the last."""
+    source, target = zip(*((one.source_predictions_N(), one.target_predictions_M()) for one in models), strict=True)
+    found = accuracies_on_the_line(source, target, models[0].source_labels_N)
+    return found[0], found[-1]
 
 
 def _copy(model: Adapter) -> Adapter:

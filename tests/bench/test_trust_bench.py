@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from scipy.stats import norm
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -32,6 +33,7 @@ from trust import (
 )
 from trust_adaptations import DRAWS, draw_target
 from trust_fit import Case, fit_constants
+from trust_line import accuracies_on_the_line
 
 from pmtrans.selection.assessment import Estimate, Name
 from pmtrans.selection.comparison import SourceSignals
@@ -248,3 +250,30 @@ def test_a_run_is_read_with_the_labels_of_its_target(tmp_path: Path) -> None:
     assert (found.task, found.is_run, found.best, found.pair.images) == ("A2W", True, 1.0, 5)
     (target / "pen" / "pen1.png").unlink()
     assert read_run(run) is None  # the target has changed
+
+
+def test_agreement_on_the_line_puts_the_source_accuracy_into_the_line_of_the_pairs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels, truth = torch.randint(4, (200,), generator=generator), torch.randint(4, (300,), generator=generator)
+    source: list[torch.Tensor] = []
+    target: list[torch.Tensor] = []
+    for wrong in (0.1, 0.2, 0.3):  # on the target 0.15 more are wrong, each in its own way
+        for kept, rows, more in ((source, labels, 0.0), (target, truth, 0.15)):
+            guess = torch.randint(4, rows.shape, generator=generator)
+            kept.append(torch.where(torch.rand(rows.shape, generator=generator) < wrong + more, guess, rows))
+    x, y = [], []
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        x.append(norm.ppf(sum(a == b for a, b in zip(source[i].tolist(), source[j].tolist(), strict=True)) / 200))
+        y.append(norm.ppf(sum(a == b for a, b in zip(target[i].tolist(), target[j].tolist(), strict=True)) / 300))
+    slope, intercept = np.polyfit(x, y, 1)
+    found = accuracies_on_the_line(source, target, labels)
+    for model, estimate in zip(source, found, strict=True):
+        accuracy = sum(a == b for a, b in zip(model.tolist(), labels.tolist(), strict=True)) / 200
+        assert estimate == pytest.approx(norm.cdf(slope * norm.ppf(accuracy) + intercept))
+    assert found == pytest.approx([(model == truth).double().mean().item() for model in target], abs=0.1)
+
+
+def test_models_that_always_agree_have_no_line_but_their_source_accuracy() -> None:
+    labels = torch.tensor([0, 1] * 50)
+    almost = torch.cat([labels[:90], 1 - labels[90:]])
+    assert accuracies_on_the_line([almost] * 3, [labels] * 3, labels) == pytest.approx([0.9] * 3)

@@ -64,9 +64,7 @@ def test_with_few_held_out_images_the_strength_is_chosen_on_images_left_out_in_t
             first, second = 16 * fold, 80 + 4 * ((fold - 1) % 5)
             out = [*range(first, first + 16), *range(second, second + 4)]
             kept = [place for place in range(100) if place not in out]
-            theirs = LogisticRegression(
-                C=2 / (strength * len(kept)), tol=1e-8, max_iter=1000
-            )  # w, not +-w / 2
+            theirs = LogisticRegression(C=2 / (strength * len(kept)), tol=1e-8, max_iter=1000)  # w, not +-w / 2
             theirs.fit(features[kept].numpy(), labels[kept].numpy())
             right += int((theirs.predict(features[out].numpy()) == labels[out].numpy()).sum())
         accuracies.append(right / 100)
