@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pmtrans.data.reading.classes import match_classes, read_classes, sort_classes
+from pmtrans.data.reading.read import read_source
 from pmtrans.errors import DataError
 
 
@@ -27,6 +28,11 @@ def test_case_and_separators_are_forgiven_and_told(found: str) -> None:
 
 def test_leading_zeros_are_forgiven() -> None:
     assert match_classes(["001", "010"], ["1", "10", "100"]).index == {"001": 0, "010": 1}
+
+
+def test_names_of_signs_alone_are_not_alike() -> None:
+    assert match_classes(["-"], ["+", "bike"]).unknown == ("-",)
+    assert match_classes(["+"], ["+", "-"]).index == {"+": 0}
 
 
 def test_two_candidates_are_no_match() -> None:
@@ -70,3 +76,24 @@ def test_classes_files_that_make_no_sense_are_refused(tmp_path: Path, name: str,
 def test_a_missing_classes_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_classes(tmp_path / "none.txt")
+
+
+def _source(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "1.png").write_bytes(b"an image")
+    return folder
+
+
+def test_two_classes_of_a_source_that_look_the_same_are_one_line(tmp_path: Path) -> None:
+    source = _source(tmp_path / "images", "caf\u00e9", "cafe\u0301", "tea")
+    with pytest.raises(DataError, match="two classes are both called 'caf\u00e9'"):
+        read_source(source)
+
+
+def test_classes_of_a_source_that_differ_in_case_alone_are_told(tmp_path: Path) -> None:
+    found = read_source(_source(tmp_path / "images", "Mug", "mug", "tea pot", "tea_pot", "bike"))
+    assert found.classes == ("Mug", "bike", "mug", "tea pot", "tea_pot")
+    (warning,) = found.warnings
+    assert "'Mug' and 'mug', 'tea pot' and 'tea_pot': is each a class of its own?" in warning
+    assert not read_source(_source(tmp_path / "others", "mug", "bike")).warnings

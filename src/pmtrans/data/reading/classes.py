@@ -157,6 +157,24 @@ def refuse_labels(listing: Listing, labels: set[str], why: str) -> None:
     raise DataError(f"{one_line(listing.origin)}: {abbreviate(sort_classes(labels))}: {why}")
 
 
+def look_at_twins(origin: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """A warning of names that differ in case or separators only; names that look the same are refused."""
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        alike[normalised_name(name)].append(name)
+    twins = [group for group in alike.values() if len(group) > 1]
+    for group in twins:
+        shown = Counter(unicodedata.normalize("NFC", name) for name in group)
+        if len(shown) < len(group):
+            name = one_line(shown.most_common(1)[0][0])
+            raise DataError(
+                f"{one_line(origin)}: two classes are both called {name!r}, their accents written as one character or "
+                "as two: make them one"
+            )
+    pairs = abbreviate(" and ".join(repr(one_line(name, 60)) for name in group) for group in twins)
+    return (f"classes that differ in case or separators only: {pairs}: is each a class of its own?",) if twins else ()
+
+
 def describe_mismatch(found: Iterable[str], source_classes: Sequence[str]) -> str:
     """For a message: the labels of a target, and the classes of the source that they do not match."""
     names = sort_classes(found)
@@ -193,8 +211,12 @@ def are_ids(names: Iterable[str]) -> bool:
 
 
 def normalised_name(name: str) -> str:
-    """A name in lower case without separators, accents as one character; a number without leading zeros."""
-    name = re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", name)).casefold()
+    """A name in lower case without separators, accents as one character; a number without leading zeros.
+
+    A name of separators alone, such as ``+``, stays what it is.
+    """
+    name = unicodedata.normalize("NFC", name)
+    name = re.sub(r"[\W_]+", "", name).casefold() or name
     return str(int(name)) if re.fullmatch(r"[0-9]{1,9}", name) else name
 
 

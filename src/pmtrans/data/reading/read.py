@@ -21,6 +21,7 @@ from pmtrans.data.reading.classes import (
     are_ids,
     describe_mismatch,
     describe_misspelt,
+    look_at_twins,
     match_classes,
     names_by_classes,
     names_by_folders,
@@ -67,6 +68,7 @@ def read_source(
     listing = _read(spec, root, path_column, label_column, labels_required=True)
     refuse_unlabelled_folders(listing)
     labels = [row.label or "" for row in listing.rows]
+    doubts = listing.warnings
     if classes is not None:
         known = read_classes(classes)
         named = names_by_classes(listing, known)
@@ -79,11 +81,12 @@ def read_source(
         known = tuple(named[label] for label in sort_classes(named))
         position = {name: number for number, name in enumerate(known)}
         numbers = {label: position[name] for label, name in named.items()}
+        doubts += look_at_twins(listing.origin, known)
     if len(set(numbers.values())) < least_classes:
         only = one_line(known[0]) if classes is None else abbreviate(named.values())
         raise DataError(f"{one_line(listing.origin)}: only one class, {only!r}; a source needs at least two")
     images = Domain(listing.origin, tuple(row.path for row in listing.rows))
-    return LabelledDomain(images, tuple(numbers[label] for label in labels), known, warnings=listing.warnings)
+    return LabelledDomain(images, tuple(numbers[label] for label in labels), known, warnings=doubts)
 
 
 def read_target(
