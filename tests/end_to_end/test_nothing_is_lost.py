@@ -67,7 +67,7 @@ def test_a_signal_to_all_processes_saves_says_how_to_resume_and_the_run_ends_the
 
 def test_the_demo_resumes_too(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    settings = ["train.max_steps=4", "train.evaluate_every=2", "train.batch_size=8"]
+    settings = ["train.max_steps=4", "train.evaluate_every=2"]
     with pytest.raises(Crash):
         run_demo(out, 0, "pmtrans", settings, Witness({3: crash}))
     (out / ".data-cut-short").mkdir()

@@ -28,7 +28,7 @@ from pmtrans.training.train import train
 
 PROGRAM = [sys.executable, "-m", "pmtrans"]
 linux = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found through /proc")
-FIFTY = {"train.max_steps": 50, "train.epochs": 99, "train.evaluate_every": 25}
+TWENTY = {"train.max_steps": 20, "train.epochs": 99, "train.evaluate_every": 10}
 SWIN = {
     "backbone.name": "swin_tiny_patch4_window7_224",
     "backbone.options": {"depths": [1, 1], "embed_dim": 16, "num_heads": [2, 2], "drop_path_rate": 0.2},
@@ -43,8 +43,8 @@ FROZEN = {"train.freeze_blocks": 1}
 BOTTLENECK = {"backbone.bottleneck": 8, "data.holdout": 0}  # no validators: a cluster of such features may tip over
 MANIFOLD = {"method.mixing": "manifold_mixup"}
 RUNS: dict[str, dict[str, Any]] = {
-    "class-token": {**FIFTY, **VIT},
-    "pooled": {**FIFTY, **SWIN},
+    "class-token": {**TWENTY, **VIT},
+    "pooled": {**TWENTY, **SWIN},
     "manifold mixup": {**VIT, **MANIFOLD, "train.evaluate_every": 6},
     "accumulated": {**VIT, "train.accumulate": 2},
     "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2},
@@ -204,7 +204,7 @@ def test_two_processes_hold_half_of_each_block(pair: Path, home: Path) -> None:
 
 
 def long_settings(home: Path) -> dict[str, Any]:
-    return {**settings_of("class-token", home), "train.max_steps": 200, "train.evaluate_every": 20}
+    return {**settings_of("class-token", home), "train.max_steps": 100, "train.evaluate_every": 20}
 
 
 def command(home: Path, out: Path, *more: str) -> list[str]:
