@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import timm
 import torch
 import torch.nn.functional as F
@@ -158,3 +160,21 @@ def test_a_name_that_does_not_serve_gets_one_line(name: str, said: str) -> None:
     with pytest.raises(ModelError, match=said) as caught:
         create_backbone(name, "none", 64 if name != "mixer_s16_224" else 224)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "hint"),
+    [
+        ("deit_tiny_patch16_224.safetensors", "By its name it is for --backbone deit_tiny_patch16_224."),
+        ("deit_tiny_patch16_224.fb_in1k.safetensors", "By its name it is for --backbone deit_tiny_patch16_224."),
+        ("vit_tiny_patch16_224.safetensors", ""),
+        ("weights.safetensors", ""),
+    ],
+)
+def test_weights_of_another_backbone_are_one_line_that_names_it(file: str, hint: str, tmp_path: Path) -> None:
+    options = {"depth": 1, "embed_dim": 24, "num_heads": 2}
+    other = create_backbone("vit_tiny_patch16_224", "none", 32, {**options, "embed_dim": 12}).trunk
+    safetensors.torch.save_file(other.state_dict(), tmp_path / file)
+    with pytest.raises(ModelError, match=r"does not fit backbone 'vit_tiny_patch16_224': .* wrong shape") as caught:
+        create_backbone("vit_tiny_patch16_224", str(tmp_path / file), 32, options)
+    assert str(caught.value).endswith(hint or ").")

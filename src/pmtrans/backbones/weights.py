@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import timm
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -53,7 +55,7 @@ def load_weights(model: Any, path: Path) -> None:
     try:
         state = convert(state, model) if convert else state
     except (KeyError, RuntimeError, ValueError, AttributeError, IndexError) as error:
-        raise ModelError(f"{misfit}: {one_line(error, 150)}") from None
+        raise ModelError(f"{misfit}: {one_line(error, 150)}.{_hint(path, model)}") from None
     classifier = model.pretrained_cfg.get("classifier") or "head"
     heads = tuple(f"{name}." for name in ([classifier] if isinstance(classifier, str) else classifier))
     state = {name: value for name, value in state.items() if not name.startswith(heads)}
@@ -69,8 +71,14 @@ def load_weights(model: Any, path: Path) -> None:
     if mismatched or missing or unknown:
         kinds = [("wrong shape", mismatched), ("missing", missing), ("unknown", unknown)]
         problems = "; ".join(f"{len(names)} {kind} (such as {names[0]})" for kind, names in kinds if names)
-        raise ModelError(f"{misfit}: {problems}.")
+        raise ModelError(f"{misfit}: {problems}.{_hint(path, model)}")
     model.load_state_dict(state, strict=False)
+
+
+def _hint(path: Path, model: nn.Module) -> str:
+    """The architecture after which the file is called, where it is another."""
+    called = re.split(r"[.-]", path.name)[0]
+    return f" By its name it is for --backbone {called}." if timm.is_model(called) and called != _name(model) else ""
 
 
 def _name(model: nn.Module) -> str:
