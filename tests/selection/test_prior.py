@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from made_up_evidence import EvidenceMaker
+from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.prior import (
     black_box_shift,
@@ -46,6 +47,28 @@ def test_the_estimate_and_both_others_find_the_balance() -> None:
     assert ((prior.low_K <= truth) & (truth <= prior.high_K)).all()
     assert (prior.low_K <= prior.shares_K).all()
     assert (prior.shares_K <= prior.high_K).all()
+
+
+def test_the_likelihood_is_of_calibrated_probabilities() -> None:
+    """Logits ten times too large: without a temperature fitted on the source, every doubt would be gone."""
+    source, target = torch.arange(3).repeat(40), torch.tensor([0] * 60 + [1] * 40 + [2] * 20)
+    sides = [clusters(labels, noise=2.0) for labels in (source, target)]
+    wild = Evidence(sides[0][0], 10 * sides[0][1], source, sides[1][0], 10 * sides[1][1])
+    temperature = fit_temperature(wild.source_logits_NK, source)
+    assert temperature > 5
+    rows = (wild.target_logits_MK.double() / temperature).softmax(1)
+    expected = likelihood_shift(rows, torch.tensor([1 / 3] * 3).double())
+    assert estimate_prior(wild).mlls_K.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    assert (
+        expected - likelihood_shift(wild.target_logits_MK.double().softmax(1), source_prior(source, 3))
+    ).abs().max() > 0.01
+
+
+def test_black_box_shift_sums_to_one_also_where_no_shares_explain_the_counts() -> None:
+    confusion = torch.tensor([[5.0, 5.0], [5.0, 5.0]]).double()  # it says 0 and 1 as often, whatever it sees
+    found = black_box_shift(confusion, torch.tensor([95.0, 5.0]).double())
+    assert found.sum().item() == pytest.approx(1.0)
+    assert found[0] == pytest.approx(1.0)
 
 
 def test_a_confusion_matrix_counts_predicted_against_true() -> None:
