@@ -61,3 +61,42 @@ def test_a_known_label_stays_even_alone_in_a_foreign_cluster() -> None:
     seeds[0] = 0  # the others of its cluster are called 1, and nothing speaks for another name
     found = kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds)
     assert found[0] == 0
+
+
+def test_seeded_clusters_are_those_of_plain_loops() -> None:
+    """Round 1 by the softmax and the known rows, round 2 by the assignment; a 1 is appended, all rows of length 1."""
+    generator = torch.Generator().manual_seed(3)
+    features = torch.randn(40, 3, generator=generator)
+    logits = torch.randn(40, 4, generator=generator)
+    seeds = torch.full((40,), -1)
+    seeds[torch.tensor([2, 5, 9, 11, 30])] = torch.tensor([0, 0, 0, 1, 3])
+    rows, known = logits.softmax(1).tolist(), seeds.tolist()
+    points = []
+    for row in features.tolist():
+        length = (sum(value**2 for value in row) + 1) ** 0.5
+        points.append([*(value / length for value in row), 1 / length])
+    weights = []
+    for k in range(4):
+        mass = sum(row[k] for row, seed in zip(rows, known, strict=True) if seed < 0)
+        weights.append(max(1.0, mass / max(1, known.count(k))))
+
+    def assign(shares: list[list[float]], present: set[int]) -> list[int]:
+        found = []
+        for point, seed in zip(points, known, strict=True):
+            cosines = {}
+            for k in sorted(present):
+                centre = [sum(share[k] * p[i] for share, p in zip(shares, points, strict=True)) for i in range(4)]
+                length = sum(value**2 for value in centre) ** 0.5
+                cosines[k] = sum(a * b for a, b in zip(point, centre, strict=True)) / length
+            found.append(seed if seed >= 0 else max(cosines, key=lambda k: cosines[k]))
+        return found
+
+    soft = [
+        [weights[k] * (k == seed) for k in range(4)] if seed >= 0 else row
+        for row, seed in zip(rows, known, strict=True)
+    ]
+    called = {seed if seed >= 0 else row.index(max(row)) for row, seed in zip(rows, known, strict=True)}
+    first = assign(soft, called)
+    second = assign([[float(k == label) for k in range(4)] for label in first], set(first))
+    assert kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds).tolist() == second
+    assert len(set(second)) == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_up_evidence import EvidenceMaker
 from pmtrans.errors import RunError
 from pmtrans.selection.evidence import Evidence
-from pmtrans.selection.judge import Judge, Judged, keep_best, replay
+from pmtrans.selection.judge import Judge, Judged, evidence_of, keep_best, replay
 from pmtrans.selection.rule import choose
 
 
@@ -191,3 +191,34 @@ def test_the_judge_has_no_place_for_what_is_not_a_validators_score(name: str) ->
     assert {field.name for field in fields(Judged)} == {"step", "scores", "checksum"}
     with pytest.raises(ValueError, match=f"{name}: not a score of a validator"):
         Judged(1, {"bnm": 0.5, name: 0.9})
+
+
+@dataclass
+class Outputs:
+    features_MF: torch.Tensor
+    logits_MK: torch.Tensor
+
+
+@dataclass
+class Evaluation:
+    target: Outputs
+    holdout: Outputs | None
+    source_sample: Outputs | None = None
+    ground: tuple[torch.Tensor, torch.Tensor] | None = None
+    step: int = 1
+
+
+def test_evidence_has_the_second_ground_of_either_domain_and_an_even_sample_of_the_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pmtrans.selection.evidence.MOST_TARGET", 5)
+    target, holdout = Outputs(torch.randn(9, 3), torch.randn(9, 2)), Outputs(torch.randn(4, 3), torch.randn(4, 2))
+    ground = torch.randn(4, 7).half(), torch.randn(9, 7).half()
+    found = evidence_of(Evaluation(target, holdout, ground=ground), [0, 1, 1, 0])
+    assert found.source_ground_NG is not None
+    assert found.target_ground_MG is not None
+    assert torch.equal(found.source_ground_NG, ground[0].float())
+    assert torch.equal(found.target_ground_MG, ground[1][::2].float())
+    assert torch.equal(found.target_logits_MK, target.logits_MK[::2])
+    monkeypatch.setattr("pmtrans.selection.evidence.MOST_TARGET", 9)
+    assert torch.equal(evidence_of(Evaluation(target, holdout), [0, 1, 1, 0]).target_logits_MK, target.logits_MK)

@@ -166,3 +166,11 @@ def test_the_source_accuracy_that_was_lost_is_measured() -> None:
 def test_the_reason_is_one_line() -> None:
     world = simulate(EVEN)
     assert "\n" not in judge(world.baseline, world.adapted_to(world.truth_M)).reason
+
+
+def test_a_verdict_states_how_often_its_kind_was_right_and_never_more_than_97_percent() -> None:
+    sure = Change(0.3, 0.01)
+    assert verdict(sure, pair()).probability == pytest.approx(1.0)
+    assert verdict(sure, pair(), reliability={"helped": 0.8}).probability == pytest.approx(0.8)
+    assert verdict(sure, pair(), reliability={"helped": 1.0}).probability == pytest.approx(0.97)
+    assert verdict(sure, pair(), reliability={"hurt": 0.5}).probability == pytest.approx(0.97)
