@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pmtrans.pseudo_labels import agreed_shares, class_weights, kmeans_pseudo_labels, present_classes
 from pmtrans.pseudo_labels import propagated_probabilities as propagated
+from pmtrans.pseudo_labels.propagation import nearest_neighbours
 from pmtrans.pseudo_labels.shares import typical_share, without_absent
 from pmtrans.pseudo_labels.transport import transport_plan, transported_probabilities
 
@@ -98,3 +99,39 @@ def test_transport_with_the_right_balance_labels_a_long_tail() -> None:
     assert right.tolist() == labels.tolist()
     uniform = transported_probabilities(features, features, torch.full((3,), 1 / 3)).argmax(1)
     assert (uniform != labels).sum() > 5
+
+
+def test_transported_labels_are_those_of_plain_loops() -> None:
+    """Centres by the predictions, then the plan to them, ten times; a prior that does not sum to 1 is normalised."""
+    generator = torch.Generator().manual_seed(1)
+    features, logits = torch.randn(9, 4, generator=generator), 2 * torch.randn(9, 3, generator=generator)
+    prior = [4.0, 3.0, 2.0]
+    points = [[value / math.sqrt(sum(v * v for v in row)) for value in row] for row in features.tolist()]
+    plan = []
+    for row in logits.tolist():
+        powers = [math.exp(value) for value in row]
+        plan.append([power / sum(powers) for power in powers])
+    for _ in range(10):
+        kernel = [[0.0] * 3 for _ in range(9)]
+        for k in range(3):
+            centre = [sum(plan[m][k] * points[m][i] for m in range(9)) for i in range(4)]
+            length = math.sqrt(sum(value * value for value in centre))
+            for m in range(9):
+                cosine = sum(a * b for a, b in zip(points[m], centre, strict=True)) / length
+                kernel[m][k] = math.exp(cosine / 0.05)
+        a, b = [1.0] * 9, [1.0] * 3
+        for _ in range(50):
+            b = [prior[k] / 9 / sum(kernel[m][k] * a[m] for m in range(9)) for k in range(3)]
+            a = [1 / 9 / sum(kernel[m][k] * b[k] for k in range(3)) for m in range(9)]
+        scaled = [[kernel[m][k] * a[m] * b[k] for k in range(3)] for m in range(9)]
+        plan = [[value / sum(row) for value in row] for row in scaled]
+    found = transported_probabilities(features, logits.requires_grad_(), torch.tensor(prior))
+    assert not found.requires_grad
+    assert found.tolist() == [pytest.approx(row, abs=2e-3) for row in plan]
+
+
+def test_classes_without_a_given_graph_are_found_on_one() -> None:
+    features, logits, _ = half_of_the_classes(images=6)
+    graph_free = agreed_shares(features, logits)
+    assert agreed_shares(features, logits, nearest_neighbours(features)).tolist() == graph_free.tolist()
+    assert not present_classes(features, logits.requires_grad_())[1].requires_grad
