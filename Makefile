@@ -35,7 +35,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -rs
 
 # the lines that no test runs, in the terminal and as pages in htmlcov/
 coverage: setup

@@ -34,7 +34,10 @@ SWIN = {
     "backbone.options": {"depths": [1, 1], "embed_dim": 16, "num_heads": [2, 2], "drop_path_rate": 0.2},
     "data.image_size": 56,
 }
-VIT = {"backbone.options": {"depth": 2, "embed_dim": 24, "num_heads": 2, "drop_path_rate": 0.2}}
+VIT = {
+    "backbone.options": {"depth": 2, "embed_dim": 24, "num_heads": 2, "drop_path_rate": 0.2},
+    "train.evaluate_every": 6,
+}
 SHARDED = {"train.sharding": "full"}
 TWELVE = {"train.max_steps": 12, "train.epochs": 99, "train.evaluate_every": 6}
 COPIES_OF_WEIGHTS: dict[str, dict[str, Any]] = {"mic": {}, "ssrt": {"method.tolerance": 0.0}, "fixbi": {}, "cgdm": {}}
@@ -45,16 +48,13 @@ MANIFOLD = {"method.mixing": "manifold_mixup"}
 RUNS: dict[str, dict[str, Any]] = {
     "class-token": {**TWENTY, **VIT},
     "pooled": {**TWENTY, **SWIN},
-    "manifold mixup": {**VIT, **MANIFOLD, "train.evaluate_every": 6},
+    "manifold mixup": {**VIT, **MANIFOLD},
     "accumulated": {**VIT, "train.accumulate": 2},
     "reused features": {**VIT, "method.reuse_features": True, "method.refresh_steps": 2},
     "cached": {**VIT, **CACHED},
     "recomputed": {**VIT, "train.checkpoint_activations": True},
     "staged": {**VIT, "train.start": "average", "train.baseline": True, "train.baseline_steps": "continued"},
-    **{
-        f"method {name}": {**VIT, "method.name": name, "train.evaluate_every": 6, "train.start": "probe"}
-        for name in METHODS
-    },
+    **{f"method {name}": {**VIT, "method.name": name, "train.start": "probe"} for name in METHODS},
     "sharded class-token": {**TWELVE, **VIT, **SHARDED, "selection.game": True},
     "sharded and recomputed": {**VIT, **SHARDED, "train.checkpoint_activations": True},
     "sharded and cached": {
@@ -75,10 +75,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "averaged": {**VIT, "train.ema": 0.6, "data.balance": "classes"},
     "sharded and averaged": {**VIT, **SHARDED, "train.ema": 0.6},
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
-    **{
-        f"sharded {name}": {**VIT, **SHARDED, "method.name": name, "train.evaluate_every": 6, **more}
-        for name, more in COPIES_OF_WEIGHTS.items()
-    },
+    **{f"sharded {name}": {**VIT, **SHARDED, "method.name": name, **more} for name, more in COPIES_OF_WEIGHTS.items()},
 }
 ILL_CONDITIONED = {  # what is rounded is multiplied: by inverses of covariances, by gradients of entropies
     "method ckb": 1e-4,
