@@ -8,20 +8,12 @@ from typing import Annotated
 
 import typer
 
-from pmtrans.cli.completion import complete_setting
+from pmtrans.cli.flags import Cache, Device, Overwrite, Processes, Resume, Root, Seed, Settings, Silent
 
 
 def adapt(
     model: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder or a model folder.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[section.key=value]...",
-            autocompletion=complete_setting,
-            help="Any setting of the training, such as `train.epochs=10`.",
-            show_default=False,
-        ),
-    ] = None,
+    overrides: Settings = None,
     target: Annotated[
         str, typer.Option(help="Unlabelled images of the new place. Class folders are used for evaluation only.")
     ] = ...,  # type: ignore[assignment]
@@ -34,28 +26,14 @@ def adapt(
             show_default=False,
         ),
     ] = None,
-    root: Annotated[
-        str | None, typer.Option(help="Folder that the paths of list files and tables start from.", show_default=False)
-    ] = None,
-    cache: Annotated[
-        str | None, typer.Option(help="A folder for a cache of resized images.", show_default=False)
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Same seed, same weights, bit for bit (on a CPU).", show_default=False)
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; default: a GPU if any.", show_default=False)
-    ] = None,
-    resume: Annotated[
-        str,
-        typer.Option(metavar="HOW", help="`auto`: the run in `--out`; `never`; or a run or checkpoint to resume."),
-    ] = "auto",
-    processes: Annotated[
-        int,
-        typer.Option(min=1, help="Processes (GPUs) of this machine that share each batch; same result up to rounding."),
-    ] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in `--out`.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    root: Root = None,
+    cache: Cache = None,
+    seed: Seed = None,
+    device: Device = None,
+    resume: Resume = "auto",
+    processes: Processes = 1,
+    overwrite: Overwrite = False,
+    quiet: Silent = False,
 ) -> None:
     """Move a trained model to a new place: its model folder and unlabelled images are enough, no source is read.
 

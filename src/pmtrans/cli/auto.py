@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from pmtrans.cli.completion import complete_recipe, complete_setting
+from pmtrans.cli.flags import (
+    Backbone,
+    Cache,
+    Device,
+    Overwrite,
+    Recipe,
+    Root,
+    Settings,
+    Silent,
+    Sources,
+    Target,
+    TargetLabels,
+    Weights,
+)
 
 _AS_FLAGS = {
     "data.source": "--source", "data.target": "--target", "data.target_labels": "--target-labels", "seed": "--seed",
@@ -16,67 +29,25 @@ _AS_FLAGS = {
 
 
 def auto(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[section.key=value]...",
-            autocompletion=complete_setting,
-            help="Any setting, such as `data.image_size=128`; it is that of all trainings.",
-            show_default=False,
-        ),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Labelled images: a folder of class folders, a list file or a table; several times: all of them.",
-            show_default=False,
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Unlabelled images. Class folders in it are used for evaluation only.", show_default=False),
-    ] = None,
-    target_labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Labels of some target images, which train: the table that `label-these` writes, a list, or class "
-            "folders. Without it, no target label trains anything.",
-            show_default=False,
-        ),
-    ] = None,
+    overrides: Settings = None,
+    source: Sources = None,
+    target: Target = None,
+    target_labels: TargetLabels = None,
     out: Annotated[
         Path, typer.Option(help="The run folder. The same command resumes in it.", show_default=False)
     ] = ...,  # type: ignore[assignment]
     time: Annotated[
         str, typer.Option("--time", help="The budget, sessions that were killed included: `20m`, `1h`, `1h30m`.")
     ] = "1h",
-    root: Annotated[
-        str | None, typer.Option(help="Folder that the paths of list files and tables start from.", show_default=False)
-    ] = None,
-    cache: Annotated[
-        str | None, typer.Option(help="A folder for a cache of resized images.", show_default=False)
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="A timm transformer with one patch embedding.", show_default=False)
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a safetensors / pth file.", show_default=False),
-    ] = None,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(
-            help="A YAML file of settings, or a packaged recipe: `office-31/deit`.",
-            autocompletion=complete_recipe,
-            show_default=False,
-        ),
-    ] = None,
+    root: Root = None,
+    cache: Cache = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    recipe: Recipe = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all trainings.")] = 0,
-    device: Annotated[
-        str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; default: a GPU if any.", show_default=False)
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again in `--out`.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    device: Device = None,
+    overwrite: Overwrite = False,
+    quiet: Silent = False,
 ) -> None:
     """Train as many strong methods as the time allows, judge each without target labels, and ship the best.
 

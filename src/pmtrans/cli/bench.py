@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pmtrans.cli.completion import complete_methods, complete_recipe, complete_suite
+from pmtrans.cli.completion import complete_methods, complete_suite
 from pmtrans.cli.engine_flags import Cpus, EngineName, Gpus, Parallel, Quiet, RayAddress
+from pmtrans.cli.flags import Backbone, Recipe, Weights
 from pmtrans.cli.verbs import Verbs
 
 
@@ -57,20 +58,9 @@ def run(
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated.")] = "0",
     tasks: Annotated[str | None, typer.Option(help="Such as `A2W,D2W`; default: all.", show_default=False)] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="A timm transformer with one patch embedding.", show_default=False)
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a file.", show_default=False)
-    ] = None,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(
-            help="A YAML file of settings, or a packaged recipe: `office-31/deit`.",
-            autocompletion=complete_recipe,
-            show_default=False,
-        ),
-    ] = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    recipe: Recipe = None,
     ablation: Annotated[
         str | None,
         typer.Option(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pmtrans.cli.flags import Device
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -23,7 +25,7 @@ def evaluate(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
     workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 0,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
+    device: Device = None,
     calibrate: Annotated[
         bool,
         typer.Option(

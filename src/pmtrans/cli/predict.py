@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from pmtrans.cli.engine_flags import ImagesEngineName, RayAddress
+from pmtrans.cli.flags import Device
 
 if TYPE_CHECKING:
     from pmtrans.inference.predict_files import Counts
@@ -51,7 +52,7 @@ def predict(
     root: Annotated[
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
     ] = None,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
+    device: Device = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Processes that share the images, each with a GPU or a share of the cores.")
     ] = 1,

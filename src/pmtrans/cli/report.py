@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pmtrans.cli.address_flag import AllowAddress
+from pmtrans.cli.flags import AllowAddress
 
 
 def report(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pmtrans.cli.flags import Device
 from pmtrans.serving.limits import SHARED_METRICS, Limits
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def serve(
             help="Another name that the server answers to, such as a proxy's; may be repeated.", show_default=False
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
+    device: Device = None,
 ) -> None:  # fmt: skip
     """Serve the model over HTTP, with a page to drop images on. Ctrl-C stops it after the open requests.
 

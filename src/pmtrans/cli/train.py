@@ -8,74 +8,45 @@ from typing import Annotated
 
 import typer
 
-from pmtrans.cli.completion import complete_method, complete_recipe, complete_setting
+from pmtrans.cli.completion import complete_method
+from pmtrans.cli.flags import (
+    Backbone,
+    Cache,
+    Device,
+    Overwrite,
+    Processes,
+    Recipe,
+    Resume,
+    Root,
+    Seed,
+    Settings,
+    Silent,
+    Sources,
+    Target,
+    TargetLabels,
+    Weights,
+)
 
 
 def train(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[section.key=value]...",
-            autocompletion=complete_setting,
-            help="Any setting, such as `train.epochs=10`.",
-            show_default=False,
-        ),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DIR",
-            help="Labelled images: class folders, a list file, a table or shards (`shop-{000..127}.tar`). Given "
-            "several times: all of them, their classes matched by name.",
-            show_default=False,
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Unlabelled images. Class folders in it are used for evaluation only.", show_default=False),
-    ] = None,
-    target_labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Labels of some target images, which train: the table that `label-these` writes, a list, or class "
-            "folders. Without it, no target label trains anything.",
-            show_default=False,
-        ),
-    ] = None,
+    overrides: Settings = None,
+    source: Sources = None,
+    target: Target = None,
+    target_labels: TargetLabels = None,
     out: Annotated[
         Path,
         typer.Option(help="The run folder. An interrupted run in it is resumed.", show_default=False),
     ] = ...,  # type: ignore[assignment]
-    root: Annotated[
-        str | None, typer.Option(help="Folder that the paths of list files and tables start from.", show_default=False)
-    ] = None,
-    cache: Annotated[
-        str | None,
-        typer.Option(help="A folder for a cache of resized images: later epochs need not decode.", show_default=False),
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="A timm transformer, such as `swin_tiny_patch4_window7_224`.", show_default=False),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(help="`none`, `timm`, `hf-hub:ORG/NAME`, or a safetensors / pth file.", show_default=False),
-    ] = None,
+    root: Root = None,
+    cache: Cache = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
     method: Annotated[
         str | None,
         typer.Option(help="A name that `pmtrans methods` lists.", autocompletion=complete_method, show_default=False),
     ] = None,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(
-            help="A YAML file of settings, or a packaged recipe: `office-31/deit`.",
-            autocompletion=complete_recipe,
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Same seed, same weights, bit for bit (on a CPU).", show_default=False)
-    ] = None,
+    recipe: Recipe = None,
+    seed: Seed = None,
     baseline: Annotated[
         bool | None,
         typer.Option(
@@ -91,13 +62,8 @@ def train(
             "--source-contributions", help="Of several sources: also fit the probe without each, for the report."
         ),
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`; default: a GPU if any.", show_default=False)
-    ] = None,
-    resume: Annotated[
-        str,
-        typer.Option(metavar="HOW", help="`auto`: the run in `--out`; `never`; or a run or checkpoint to resume."),
-    ] = "auto",
+    device: Device = None,
+    resume: Resume = "auto",
     from_: Annotated[
         Path | None,
         typer.Option(
@@ -107,19 +73,12 @@ def train(
             show_default=False,
         ),
     ] = None,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Processes (GPUs) of this machine that share each batch; same result up to rounding.",
-        ),
-    ] = 1,
+    processes: Processes = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report the memory and time it would take; write nothing.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in `--out`.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Silent = False,
 ) -> None:
     """Adapt a model from a labelled source to an unlabelled target.
 

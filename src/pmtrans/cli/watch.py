@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pmtrans.cli.address_flag import AllowAddress
+from pmtrans.cli.flags import AllowAddress, Device, Silent
 
 
 def watch(
@@ -25,9 +25,9 @@ def watch(
     ] = 0.01,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks into the folder.")] = 10.0,
     once: Annotated[bool, typer.Option("--once", help="Handle what is there and end, as for cron.")] = False,
-    device: Annotated[str | None, typer.Option(help="`cpu`, `cuda`, `cuda:1`, `mps`, ...", show_default=False)] = None,
+    device: Device = None,
     allow_address: AllowAddress = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Predict the images of a folder as they arrive, each once, and test whether they are still like the run's target.
 
