@@ -15,7 +15,6 @@ from scipy.special import entr, log_softmax, softmax
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.losses.class_balance import class_balance_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.symmetric_networks import domain_loss
 from pmtrans.methods import METHODS, Sizes
@@ -136,12 +135,6 @@ def test_the_classifier_that_opposes_a_linear_one_is_not_linear(
 
 def test_the_margin_of_mdd_is_4_by_default() -> None:
     assert MDDOptions().margin == 4
-
-
-def test_class_balance_is_least_for_an_even_batch() -> None:
-    even, skewed = 9 * torch.eye(3), torch.tensor([[9.0, 0, 0]] * 3)
-    assert float(class_balance_loss(even)) == pytest.approx(math.log(3), rel=1e-4)
-    assert float(class_balance_loss(skewed)) > 5
 
 
 def test_mdd_trains_the_adversary_for_and_the_features_against_the_disparity(

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.special import entr, expit, softmax
+from scipy.special import expit
 
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
-from pmtrans.losses.entropy import entropy, entropy_of_mean, entropy_weights, mutual_information
 from pmtrans.methods.method import Moment
 from pmtrans.methods.parts.adversary import Discriminator, reversal_coefficient, reverse_gradient
 
@@ -58,24 +57,6 @@ def test_a_discriminator_of_three_layers_is_the_formula_written_out() -> None:
     assert len(parameters) == 6
     assert np.allclose(discriminator(values).detach().numpy(), expected, atol=1e-6)
     assert discriminator(values.expand(2, 7, 5)).shape == (2, 7)
-
-
-def test_entropies_are_those_of_scipy() -> None:
-    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)) * 3
-    p = softmax(logits.double().numpy(), axis=1)
-    each, together = entr(p).sum(1), entr(p.mean(0)).sum()
-    assert np.allclose(entropy(logits), each, atol=1e-6)
-    assert float(entropy_of_mean(logits)) == pytest.approx(together, abs=1e-6)
-    assert float(mutual_information(logits)) == pytest.approx(together - each.mean(), abs=1e-6)
-    weights = 1 + np.exp(-each)
-    assert np.allclose(entropy_weights(logits), weights / weights.sum() * 6, atol=1e-6)
-
-
-def test_certain_predictions_give_finite_gradients() -> None:
-    logits = torch.tensor([[300.0, -300.0, 0.0], [300.0, -300.0, 0.0]], requires_grad=True)
-    mutual_information(logits).backward()
-    assert logits.grad is not None
-    assert logits.grad.isfinite().all()
 
 
 def test_the_domain_loss_is_the_weighted_binary_cross_entropy_of_both_domains() -> None:
