@@ -34,9 +34,11 @@ def test_a_class_of_one_image_has_one_anchor() -> None:
 
 
 def test_where_no_neighbour_agrees_all_images_may_be_anchors() -> None:
-    features = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    logits = torch.tensor([[0.1, 0.0], [0.0, 4.0]])
-    near = propagated_probabilities(features, logits.softmax(1)).argmax(1)
-    predicted = logits.argmax(1)
-    expected = [m for m in range(2) if near[m] == predicted[m]] or [0, 1]
-    assert anchor_images(features, logits).tolist() == expected
+    features = torch.tensor([[-0.78, 0.40], [-0.87, 0.33], [-0.45, -0.93], [0.17, -0.19]])
+    logits = torch.tensor(
+        [[0.23, 0.44, 0.00, 0.00], [0.35, 0.13, -0.16, 0.59], [0.08, 0.08, 0.09, 0.47], [-0.31, -0.09, 0.13, 0.47]]
+    )
+    near, called = propagated_probabilities(features, logits.softmax(1)).argmax(1), logits.argmax(1)
+    assert called.tolist() == [1, 3, 3, 3]
+    assert not (near == called).any()
+    assert anchor_images(features, logits).tolist() == [0, 3]  # of class 3 one of three, the surest

@@ -67,7 +67,9 @@ def test_seeded_clusters_are_those_of_plain_loops() -> None:
     """Round 1 by the softmax and the known rows, round 2 by the assignment; a 1 is appended, all rows of length 1."""
     generator = torch.Generator().manual_seed(3)
     features = torch.randn(40, 3, generator=generator)
-    logits = torch.randn(40, 4, generator=generator)
+    logits = torch.randn(40, 4, generator=generator) - torch.tensor(
+        [0, 0, 0, 4.0]
+    )  # hardly any guess of the last class
     seeds = torch.full((40,), -1)
     seeds[torch.tensor([2, 5, 9, 11, 30])] = torch.tensor([0, 0, 0, 1, 3])
     rows, known = logits.softmax(1).tolist(), seeds.tolist()
@@ -100,3 +102,4 @@ def test_seeded_clusters_are_those_of_plain_loops() -> None:
     second = assign([[float(k == label) for k in range(4)] for label in first], set(first))
     assert kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds).tolist() == second
     assert len(set(second)) == 4
+    assert weights[3] == 1.0 < weights[0]

@@ -43,3 +43,13 @@ def test_a_centre_of_zeros_is_no_class() -> None:
     points = torch.tensor([[-1.0, 0.1], [-1.0, -0.1]])
     labels, _ = spherical_kmeans(points, torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
     assert labels.tolist() == [0, 0]
+
+
+def test_a_cluster_that_loses_all_its_images_keeps_its_centre_and_can_win_them_back() -> None:
+    points = [[1.0, 0.05], [1.0, -0.05], [0.9, 0.3], [-0.2, 1.0], [0.1, 1.0]]
+    centres = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.1]]
+    labels, distances = spherical_kmeans(torch.tensor(points), torch.tensor(centres))
+    expected = plain(points, centres)
+    assert labels.tolist() == expected[0]
+    assert distances.tolist() == pytest.approx(expected[1], abs=1e-6)
+    assert 2 not in expected[0]

@@ -79,3 +79,30 @@ def test_images_of_a_new_class_are_told_apart() -> None:
 
 def test_one_image_has_a_score() -> None:
     assert torch.isfinite(unknown_scores(torch.ones(1, 2), torch.zeros(1, 2))).all()
+
+
+def test_the_strangeness_of_one_image_is_a_number() -> None:
+    assert float(strangeness(torch.tensor([1.0, 4.0, 2.0]))) == -4.0
+    assert strangeness(torch.zeros(2, 3, 4)).shape == (2, 3)
+
+
+def test_two_scores_are_parted_between_them_and_two_images_are_neighbours() -> None:
+    assert otsu_threshold(torch.tensor([3.0, 1.0])) == 2.0
+    scores = unknown_scores(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[3.0, 0.0], [1.0, 0.0]]))
+    assert scores.tolist() == pytest.approx([0.0, 0.0], abs=1e-5)  # each is averaged with the other
+    assert not unknown_scores(torch.ones(3, 2), torch.zeros(3, 2, requires_grad=True)).requires_grad
+
+
+def test_a_class_of_one_familiar_image_has_a_centre_and_one_of_none_has_not() -> None:
+    """Class 1 has one familiar image; class 2 has none, and its centre of zeros would be nearer than any other."""
+    features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, -0.2], [-1.0, -0.3]])
+    logits = torch.tensor([[9.0, 0.0, 0.0], [8.0, 0.0, 0.0], [0.0, 7.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 1.0]])
+    unit = torch.nn.functional.normalize(features, dim=1)
+    centres = torch.stack([torch.nn.functional.normalize(unit[:2].sum(0), dim=0), unit[2]])
+    distance = 1 - (unit @ centres.T).max(1).values
+    strange = torch.tensor([-9.0, -8.0, -7.0, -2.0, -1.0])
+    own = sum((part - part.mean()) / part.std(unbiased=False) for part in (strange, distance))
+    assert isinstance(own, torch.Tensor)
+    others = [[float(own[o]) for o in range(5) if o != m] for m in range(5)]
+    expected = [(float(own[m]) + sum(rest) / 4) / 2 for m, rest in enumerate(others)]
+    assert unknown_scores(features, logits).tolist() == pytest.approx(expected, abs=1e-4)
