@@ -43,7 +43,8 @@ TWELVE = {"train.max_steps": 12, "train.epochs": 99, "train.evaluate_every": 6}
 COPIES_OF_WEIGHTS: dict[str, dict[str, Any]] = {"mic": {}, "ssrt": {"method.tolerance": 0.0}, "fixbi": {}, "cgdm": {}}
 CACHED = {"train.accumulate": 2, "train.accumulation": "cached"}
 FROZEN = {"train.freeze_blocks": 1}
-BOTTLENECK = {"backbone.bottleneck": 8, "data.holdout": 0}  # no validators: a cluster of such features may tip over
+UNJUDGED = {"data.holdout": 0}  # no validators, which are the same for every method
+BOTTLENECK = {"backbone.bottleneck": 8, **UNJUDGED}  # a cluster of such features may tip over
 MANIFOLD = {"method.mixing": "manifold_mixup"}
 RUNS: dict[str, dict[str, Any]] = {
     "class-token": {**TWENTY, **VIT},
@@ -54,9 +55,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "cached": {**VIT, **CACHED},
     "recomputed": {**VIT, "train.checkpoint_activations": True},
     "staged": {**VIT, "train.start": "average", "train.baseline": True, "train.baseline_steps": "continued"},
-    **{f"method {name}": {**VIT, "method.name": name, "train.start": "probe"} for name in METHODS},
+    **{f"method {name}": {**VIT, **UNJUDGED, "method.name": name, "train.start": "probe"} for name in METHODS},
     "sharded class-token": {**TWELVE, **VIT, **SHARDED, "selection.game": True},
-    "sharded and recomputed": {**VIT, **SHARDED, "train.checkpoint_activations": True},
     "sharded and cached": {
         **VIT,
         **SHARDED,
@@ -64,10 +64,14 @@ RUNS: dict[str, dict[str, Any]] = {
         "train.accumulation": "cached",
     },
     "frozen": {**VIT, **FROZEN},
-    "frozen and cached": {**VIT, **FROZEN, **CACHED},
-    "sharded and frozen": {**VIT, **SHARDED, **FROZEN, "train.layer_decay": 0.7},
     "sharded and all frozen": {**VIT, **SHARDED, **FROZEN, "train.freeze_blocks": 2},
-    "sharded, frozen and recomputed": {**VIT, **SHARDED, **FROZEN, "train.checkpoint_activations": True},
+    "sharded, frozen and recomputed": {
+        **VIT,
+        **SHARDED,
+        **FROZEN,
+        "train.checkpoint_activations": True,
+        "train.layer_decay": 0.7,
+    },
     "bottleneck": {**VIT, **BOTTLENECK, "train.start": "probe", "train.accumulate": 2},
     "sharded and cached bottleneck": {**SWIN, **SHARDED, **CACHED, **BOTTLENECK, "train.ema": 0.6},
     "adapters": {**VIT, **FROZEN, **CACHED, "train.lora": 3, "train.checkpoint_activations": True},
@@ -75,7 +79,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "averaged": {**VIT, "train.ema": 0.6, "data.balance": "classes"},
     "sharded and averaged": {**VIT, **SHARDED, "train.ema": 0.6},
     "sharded pooled": {**TWELVE, **SWIN, **SHARDED},
-    **{f"sharded {name}": {**VIT, **SHARDED, "method.name": name, **more} for name, more in COPIES_OF_WEIGHTS.items()},
+    **{
+        f"sharded {name}": {**VIT, **SHARDED, **UNJUDGED, "method.name": name, **more}
+        for name, more in COPIES_OF_WEIGHTS.items()
+    },
 }
 ILL_CONDITIONED = {  # what is rounded is multiplied: by inverses of covariances, by gradients of entropies
     "method ckb": 1e-4,
