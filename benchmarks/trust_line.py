@@ -17,16 +17,12 @@ from torch import Tensor
 from pmtrans.selection.agreement import agreement
 
 
-def accuracies_on_the_line(
-    source: Sequence[Tensor], target: Sequence[Tensor], source_labels_N: Tensor
-) -> list[float]:  # fmt: skip
+def accuracies_on_the_line(source: Sequence[Tensor], target: Sequence[Tensor], source_labels_N: Tensor) -> list[float]:
     """Of each model, from the predictions of all on the held-out source and on the target."""
     pairs = list(combinations(range(len(source)), 2))
     x = np.array([_probit(agreement(source[i], source[j]), len(source[0])) for i, j in pairs])
     y = np.array([_probit(agreement(target[i], target[j]), len(target[0])) for i, j in pairs])
-    moved = float(((x - x.mean()) ** 2).sum())
-    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / moved if moved > 1e-9 else 1.0
-    intercept = float(y.mean()) - slope * float(x.mean())
+    slope, intercept = map(float, np.polyfit(x, y, 1)) if np.ptp(x) > 1e-6 else (1.0, float((y - x).mean()))
     right = [agreement(predicted_N, source_labels_N) for predicted_N in source]
     return [NormalDist().cdf(slope * _probit(share, len(source_labels_N)) + intercept) for share in right]
 
