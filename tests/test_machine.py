@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import resource
 from pathlib import Path
 
 import psutil
@@ -18,6 +20,7 @@ from pmtrans.machine import (
     cores,
     fallback_device,
     forget_peak,
+    keep_freed_memory,
     loader_workers,
     peak_memory,
     used_memory,
@@ -162,3 +165,16 @@ def test_loader_processes_are_chosen_from_the_cores_of_this_process_and_the_devi
     sixteen_cores.setenv(CORES, own)
     sixteen_cores.setenv("LOCAL_WORLD_SIZE", processes)
     assert [loader_workers(device) for device in (CUDA, MPS, CPU)] == [beside_a_gpu, beside_a_gpu, on_the_cpu]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory")
+def test_a_large_tensor_takes_the_memory_of_the_one_before() -> None:
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            torch.zeros(12 * 2**20).add_(1)  # 48 MB, more than glibc keeps by itself
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    pages = 48 * 2**20 // resource.getpagesize()
+    keep_freed_memory()
+    assert faults() < 3 * pages  # of 10 pages each; the first tensors fault

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from pmtrans.backbones.backbone import backbones_in
 from pmtrans.backbones.blocks import transformer_blocks
 from pmtrans.errors import ConfigError, ModelError, TrainingError, one_line
-from pmtrans.machine import choose_device
+from pmtrans.machine import choose_device, keep_freed_memory
 from pmtrans.methods.method import Method
 
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
@@ -36,6 +36,8 @@ def create_accelerator(wanted_precision: str, wanted_device: str | None = None) 
     device = choose_device(wanted_device)
     if wanted_device is not None and dist.is_initialized():
         raise ConfigError("train.device is for one process: of several each takes its own CUDA GPU, or the CPU.")
+    if device.type == "cpu":
+        keep_freed_memory()
     AcceleratorState._reset_state(not dist.is_initialized())  # a notebook may train twice, and otherwise
     kwargs: dict[str, Any] = {"mixed_precision": precision(wanted_precision, device), "kwargs_handlers": [ddp]}
     with _named_to_accelerate(wanted_device):
