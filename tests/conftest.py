@@ -16,6 +16,7 @@ from pmtrans.backbones.create import create_backbone
 from pmtrans.config import BackboneConfig
 from pmtrans.data.batch import Batch
 from pmtrans.data.transforms import preprocessing_for
+from pmtrans.machine import avoid_broken_tiles
 from pmtrans.model import Model
 from pmtrans.progress import Reporter
 from pmtrans.run.model_folder import TrainedModel, save_model
@@ -24,6 +25,7 @@ from pmtrans.training.train import train
 from tiny_data import TINY, write_domain
 
 torch.set_num_threads(1)
+avoid_broken_tiles()  # tests compute in bf16 too
 
 # Where CI is set, every run of a commit tries the same examples: a failure is of that commit, and can be repeated.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)

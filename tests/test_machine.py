@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,6 +17,7 @@ from pmtrans.errors import ConfigError
 from pmtrans.machine import (
     CORES,
     available_memory,
+    avoid_broken_tiles,
     choose_device,
     copy_to,
     cores,
@@ -178,3 +181,41 @@ def test_a_large_tensor_takes_the_memory_of_the_one_before() -> None:
     pages = 48 * 2**20 // resource.getpagesize()
     keep_freed_memory()
     assert faults() < 3 * pages  # of 10 pages each; the first tensors fault
+
+
+class TestMatrixTiles:
+    """AMX that a CPU announces and cannot execute: the product is a process that ends as on such a machine, or well."""
+
+    @pytest.fixture(autouse=True)
+    def _announced(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+        (tmp_path / "cpuinfo").write_text("flags : fpu amx_bf16 amx_tile\n")
+        monkeypatch.setattr(machine, "_CPU_FLAGS", tmp_path / "cpuinfo")
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "")
+        monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+        avoid_broken_tiles.cache_clear()
+        yield
+        avoid_broken_tiles.cache_clear()
+
+    def test_broken_ones_are_kept_from_onednn(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(machine, "_BF16_PRODUCT", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+        assert avoid_broken_tiles()
+        assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
+
+    @pytest.mark.parametrize("product", ["pass", "raise SystemExit(1)"])
+    def test_working_ones_and_other_failures_change_nothing(
+        self, product: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(machine, "_BF16_PRODUCT", product)
+        assert not avoid_broken_tiles()
+        assert "ONEDNN_MAX_CPU_ISA" not in os.environ
+
+    def test_what_the_user_has_set_stays(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+        monkeypatch.setattr(machine, "_BF16_PRODUCT", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+        assert not avoid_broken_tiles()
+        assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+
+    def test_a_cpu_without_tiles_is_not_asked(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "cpuinfo").write_text("flags : fpu avx2\n")
+        monkeypatch.setattr(machine, "_BF16_PRODUCT", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+        assert not avoid_broken_tiles()

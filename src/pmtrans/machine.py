@@ -8,8 +8,11 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
+import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 CORES = "PMTRANS_CORES"  # the share of one of several processes that an engine started here
 MOST_WORKERS = 8
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+_MOST_INSTRUCTIONS = "ONEDNN_MAX_CPU_ISA"  # read by oneDNN at its first use
+_BF16_PRODUCT = "import torch; torch.ones(64, 64, dtype=torch.bfloat16) @ torch.ones(64, 64, dtype=torch.bfloat16)"
+_CPU_FLAGS = Path("/proc/cpuinfo")
 _CPU_QUOTAS = (  # of a container: microseconds of all cores together, and the period that they are for
     (Path("/sys/fs/cgroup/cpu.max"),),
     (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
@@ -129,6 +135,24 @@ def keep_freed_memory() -> None:
         if not mallopt(_M_MMAP_THRESHOLD, 2**30):
             mallopt(_M_MMAP_THRESHOLD, 2**25)  # the most that older versions allow
         mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+@cache
+def avoid_broken_tiles() -> bool:
+    """Keep oneDNN from matrix tiles (AMX) that the CPU announces and cannot execute, as in some virtual machines.
+
+    There a product in bf16 ends the process with an illegal instruction, so one is tried in a process of its own. Call
+    it before torch computes anything; True where the tiles are broken. Who has set the variable is left alone.
+    """
+    if _MOST_INSTRUCTIONS in os.environ:
+        return False
+    with suppress(OSError):
+        if "amx_tile" in _CPU_FLAGS.read_text(encoding="ascii", errors="replace"):
+            tried = subprocess.run([sys.executable, "-c", _BF16_PRODUCT], check=False, capture_output=True)
+            if tried.returncode == -signal.SIGILL:
+                os.environ[_MOST_INSTRUCTIONS] = "AVX512_CORE_BF16"
+                return True
+    return False
 
 
 def begin_peak(device: torch.device) -> int:

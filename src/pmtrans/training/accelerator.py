@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from pmtrans.backbones.backbone import backbones_in
 from pmtrans.backbones.blocks import transformer_blocks
 from pmtrans.errors import ConfigError, ModelError, TrainingError, one_line
-from pmtrans.machine import choose_device, keep_freed_memory
+from pmtrans.machine import avoid_broken_tiles, choose_device, keep_freed_memory
 from pmtrans.methods.method import Method
 
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
@@ -38,6 +38,8 @@ def create_accelerator(wanted_precision: str, wanted_device: str | None = None) 
         raise ConfigError("train.device is for one process: of several each takes its own CUDA GPU, or the CPU.")
     if device.type == "cpu":
         keep_freed_memory()
+        if wanted_precision == "bf16":
+            avoid_broken_tiles()
     AcceleratorState._reset_state(not dist.is_initialized())  # a notebook may train twice, and otherwise
     kwargs: dict[str, Any] = {"mixed_precision": precision(wanted_precision, device), "kwargs_handlers": [ddp]}
     with _named_to_accelerate(wanted_device):
