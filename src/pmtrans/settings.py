@@ -47,4 +47,5 @@ def validate(tree: dict[str, Any]) -> Config:
     implied = {k: v for k, v in options.of_backbone().items() if k not in config.backbone.model_fields_set}
     backbone = config.backbone.model_copy(update=implied)
     method = {"name": name, **options.model_dump(mode="json")}
-    return config.model_copy(update={"backbone": backbone, "method": method})
+    train = config.train.of_source_stage() if name == "source_only" else config.train
+    return config.model_copy(update={"backbone": backbone, "method": method, "train": train})

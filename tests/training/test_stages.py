@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from pmtrans.bench.source_stages import source_key
 from pmtrans.config import Config
 from pmtrans.errors import ConfigError, RunError
 from pmtrans.run.folder import RunFolder
@@ -322,6 +323,25 @@ def test_a_continued_baseline_has_as_many_further_steps(configure: Callable[...,
     assert read_metrics(folder.continued.metrics)[-1]["step"] == 6
     assert weights_bytes(folder.continued.path) != weights_bytes(folder.baseline.path)
     assert summary.source_only == json.loads(folder.continued.finished.read_text())["accuracy"]
+
+
+def test_the_source_stage_has_its_own_number_of_steps(configure: Callable[..., Config], tmp_path: Path) -> None:
+    run(configure(**STAGED, train__source_steps=4, train__baseline_steps="continued"), tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    ends = [read_metrics(one.metrics)[-1]["step"] for one in (folder.baseline, folder.continued, folder)]
+    assert ends == [4, 6, 6]
+
+
+def test_source_only_takes_the_steps_of_the_source_stage(configure: Callable[..., Config]) -> None:
+    config = configure(**STAGED, train__source_steps=4, method__name="source_only")
+    assert (config.train.max_steps, config.train.source_steps) == (4, None)
+    assert source_key(config) == source_key(configure(**STAGED, train__source_steps=4))
+    assert source_key(config) != source_key(configure(**STAGED))
+
+
+def test_a_source_stage_may_be_longer_than_all_epochs(configure: Callable[..., Config], tmp_path: Path) -> None:
+    run(configure(**{**STAGED, "train__max_steps": None, "train__epochs": 1}, train__source_steps=9), tmp_path / "run")
+    assert read_metrics(RunFolder(tmp_path / "run").baseline.metrics)[-1]["step"] == 9
 
 
 def test_a_source_only_run_starts_from_the_probe(configure: Callable[..., Config], tmp_path: Path) -> None:

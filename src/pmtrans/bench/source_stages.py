@@ -12,7 +12,7 @@ from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, flatten
 from pmtrans.settings import validate
 from pmtrans.texts import read_yaml
-from pmtrans.training.train import source_only_switches
+from pmtrans.training.train import source_stage
 
 _OF_ADAPTATION = ("train.start", "train.baseline", "train.baseline_steps")  # settings that the source stage ignores
 
@@ -22,9 +22,9 @@ def source_key(config: Config) -> str | None:
     is_source_only = config.method["name"] == "source_only"
     if not (is_source_only or config.train.baseline or config.train.starts_from_source):
         return None
-    switches = source_only_switches(config)
-    method = METHODS["source_only"].options.model_validate({k: v for k, v in switches.items() if k != "name"})
-    settings = flatten(config.model_copy(update={"method": method.model_dump(mode="json")}).model_dump(mode="json"))
+    stage = source_stage(config)
+    method = METHODS["source_only"].options.model_validate({k: v for k, v in stage.method.items() if k != "name"})
+    settings = flatten(stage.model_copy(update={"method": method.model_dump(mode="json")}).model_dump(mode="json"))
     kept = {
         key: value
         for key, value in settings.items()

@@ -42,8 +42,8 @@ def show_plan(plan: Plan) -> None:
             ("an evaluation", f"{duration(plan.times.evaluation)} ({plan.evaluations} of them)"),
         ]
         rows.append(("the linear probe", duration(plan.times.probe)))
-        if plan.baseline is not None:
-            rows.append(("the source stage", duration(plan.baseline.of_run(plan.steps, plan.evaluations))))
+        if plan.source_seconds is not None:
+            rows.append(("the source stage", duration(plan.source_seconds)))
         rows.append(("the whole run", f"{duration(plan.run_seconds or 0)} ({plan.steps} steps)"))
     for name, value in rows:
         table.add_row(Text(name), Text(one_line(value, 120)))

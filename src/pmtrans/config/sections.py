@@ -113,6 +113,9 @@ class TrainConfig(SettingsSection):
     epochs: int = Field(20, ge=1, description="an epoch is one pass over the longer domain, or `epoch_steps`")
     epoch_steps: int | None = Field(None, ge=1, description="steps per epoch; null: one pass over the longer domain")
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
+    source_steps: int | None = Field(
+        None, ge=1, description="steps of the source stage, and of method source_only; null: as many as the method has"
+    )
     batch_size: int = Field(32, ge=1, le=1_000_000, description="pairs per step and micro-batch")
     accumulate: int = Field(1, ge=1, le=10_000, description="micro-batches per step")
     accumulation: Literal["plain", "cached"] = Field(
@@ -179,6 +182,13 @@ class TrainConfig(SettingsSection):
     def starts_from_source(self) -> bool:
         """Whether the method needs a source stage before it."""
         return self.start in ("average", "source")
+
+    def of_source_stage(self) -> TrainConfig:
+        """The same with the length of the source stage."""
+        if self.source_steps is None:
+            return self
+        length = {"max_steps": self.source_steps, "epochs": max(self.epochs, self.source_steps), "source_steps": None}
+        return self.model_copy(update=length)
 
     @field_validator("compile")
     @classmethod

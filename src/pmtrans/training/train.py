@@ -16,6 +16,7 @@ from pmtrans.data.domains import Data, read_data
 from pmtrans.data.given import GivenModel
 from pmtrans.data.reading.read import Target
 from pmtrans.data.reading.target_labels import TargetLabels
+from pmtrans.data.sampling import count_steps
 from pmtrans.data.transforms import Preprocessing
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
@@ -195,15 +196,22 @@ def _warn_of_classes(config: Config, session: Session, probe: Finished | None, s
 
 def _source_stages(config: Config, folder: RunFolder, session: Session) -> Finished | None:
     """Source-only to its end, and, where a table wants it, for as many further steps as the method has."""
-    cost, config = _cost_of_method(config), config.model_copy(update={"method": source_only_switches(config)})
-    session.reporter.expect(cost + _is_continued(config))
+    cost, stage = _cost_of_method(config), source_stage(config)
+    ratio = _steps(config, session) / _steps(stage, session)
+    session.reporter.expect(ratio * (cost + _is_continued(config)))
     weights = session.weights_of(folder.probe) if config.train.start != "pretrained" else None
-    source_only = train_stage("source only", config, folder.baseline, session, weights)
+    source_only = train_stage("source only", stage, folder.baseline, session, weights)
     if _is_continued(config):
         session.reporter.expect(cost)
         weights = session.weights_of(folder.baseline)
-        source_only = train_stage("source only, continued", config, folder.continued, session, weights)
+        further = stage.model_copy(update={"train": config.train})
+        source_only = train_stage("source only, continued", further, folder.continued, session, weights)
     return source_only
+
+
+def _steps(config: Config, session: Session) -> int:
+    data, batch_size = session.data, config.train.batch_size
+    return count_steps(config.train, len(data.source), len(data.target.domain), batch_size)[0]
 
 
 def _cost_of_method(config: Config) -> float:
@@ -233,9 +241,8 @@ def has_source_stage(config: Config) -> bool:
     return config.method["name"] != "source_only" and (config.train.baseline or config.train.starts_from_source)
 
 
-def source_only_switches(config: Config) -> dict[str, Any]:
-    """The method section of the source stage of a run of ``config``."""
-    shared: dict[str, Any] = {
-        name: config.method[name] for name in ("head", "label_smoothing") if name in config.method
-    }
-    return {"name": "source_only", **shared}
+def source_stage(config: Config) -> Config:
+    """The settings of the source stage of a run: source-only, with its own number of steps where one is given."""
+    shared = {name: config.method[name] for name in ("head", "label_smoothing") if name in config.method}
+    method: dict[str, Any] = {"name": "source_only", **shared}
+    return config.model_copy(update={"method": method, "train": config.train.of_source_stage()})

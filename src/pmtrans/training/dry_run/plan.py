@@ -20,7 +20,7 @@ from pmtrans.progress import Reporter
 from pmtrans.training.dry_run.proposals import Proposal, number_of_blocks, propose
 from pmtrans.training.dry_run.rehearsal import ROUNDS, Memory, Times, measure_memory, measure_times, rehearse
 from pmtrans.training.failures import advice, explained_memory
-from pmtrans.training.train import has_source_stage, source_only_switches
+from pmtrans.training.train import has_source_stage, source_stage
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Plan:
     evaluations: int
     memory: Memory
     times: Times | None
-    baseline: Times | None
+    source_seconds: float | None  # of the source stage, where there is one
     advice: tuple[str, ...]
     processes: int = 2
     proposals: tuple[Proposal, ...] = ()  # where the batch does not fit
@@ -54,8 +54,8 @@ class Plan:
         """The probe, the second view and both trainings, where there is a source stage."""
         if self.times is None:
             return None
-        trainings = [times.of_run(self.steps, self.evaluations) for times in (self.times, self.baseline) if times]
-        return self.times.probe + self.times.second_view + sum(trainings)
+        adaptation = self.times.of_run(self.steps, self.evaluations)
+        return self.times.probe + self.times.second_view + (self.source_seconds or 0) + adaptation
 
 
 def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
@@ -78,7 +78,8 @@ def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
             memory = replace(memory, peak=max(memory.peak, peak_memory(device)))
         steps, epoch, size = loop.steps, loop.epoch, loop.task.batch_size
         numbers = [p.numel() for p in loop.method.parameters()], [p.numel() for p in loop.trainable()]
-        baseline, proposals = None, tuple[Proposal, ...]()
+        every = config.train.evaluate_every or epoch
+        source_seconds, proposals = None, tuple[Proposal, ...]()
         if not memory.fits:
             blocks = number_of_blocks(loop.method.model)
             del loop, batches
@@ -87,12 +88,10 @@ def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
         if times is not None and has_source_stage(config):
             del loop, batches  # its weights are not needed beside the baseline's
             reporter.note("Dry run: a few steps of the source stage.")
-            plain = config.model_copy(update={"method": source_only_switches(config)})
-            loop = rehearse(plain, data, Path(scratch), reporter)
+            loop = rehearse(source_stage(config), data, Path(scratch), reporter)
             batches = loop.batches()
             loop.step_at(0, next(batches))
-            baseline = measure_times(loop, batches, rounds=1)
-    every = config.train.evaluate_every or epoch
+            source_seconds = measure_times(loop, batches, rounds=1).of_run(loop.steps, -(-loop.steps // every))
     return Plan(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         backbone=config.backbone.name.removeprefix("hf-hub:"),
@@ -106,7 +105,7 @@ def make_plan(config: Config, reporter: Reporter, processes: int = 1) -> Plan:
         evaluations=-(-steps // every),
         memory=memory,
         times=times,
-        baseline=baseline,
+        source_seconds=source_seconds,
         advice=() if memory.fits else tuple(advice(config, fitting)),
         processes=processes,
         proposals=proposals,
