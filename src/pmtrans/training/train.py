@@ -243,6 +243,8 @@ def has_source_stage(config: Config) -> bool:
 
 def source_stage(config: Config) -> Config:
     """The settings of the source stage of a run: source-only, with its own number of steps where one is given."""
-    shared = {name: config.method[name] for name in ("head", "label_smoothing") if name in config.method}
-    method: dict[str, Any] = {"name": "source_only", **shared}
+    shared: dict[str, Any] = {
+        name: config.method[name] for name in ("head", "label_smoothing") if name in config.method
+    }
+    method = {"name": "source_only", **shared}
     return config.model_copy(update={"method": method, "train": config.train.of_source_stage()})
