@@ -20,6 +20,7 @@ from pmtrans.data.sampling import random_seed
 from pmtrans.files import write_text
 
 Images = list[tuple[str, str]]  # (path, label)
+SANS = ("DejaVuSans", "cmss")  # fonts of the demo without serifs
 TAIL = 0.1  # of the largest class in the smallest of a long tail
 
 
@@ -94,12 +95,18 @@ def class_shares(images: Images, classes: Sequence[str]) -> list[float]:
 def demo_domains(out: Path) -> dict[str, Path]:
     """Printed (P) and handwritten (H) digits, and the printed ones by kind of font: sans serif (S) and Roman (R)."""
     printed, handwritten = write_digits(out / "digits", seed=0)
-    sans, roman = Images(), Images()
-    for path, label in list_domain(printed):
-        font = FONTS[(int(Path(path).stem) - DIGITS.index(label) * PER_CLASS) % len(FONTS)]
-        (sans if font.startswith("DejaVuSans") else roman).append((path, label))
+    sans, roman = by_font(list_domain(printed))
     tables = {"S": write_table(out / "sans.csv", sans), "R": write_table(out / "roman.csv", roman)}
     return {"P": printed, "H": handwritten, **tables}
+
+
+def by_font(printed: Images) -> tuple[Images, Images]:
+    """(sans serif, Roman); the fonts take turns among the images of a digit, which are numbered through all digits."""
+    sans, roman = Images(), Images()
+    for path, label in printed:
+        font = FONTS[(int(Path(path).stem) - DIGITS.index(label) * PER_CLASS) % len(FONTS)]
+        (sans if font.startswith(SANS) else roman).append((path, label))
+    return sans, roman
 
 
 def folder_domains(data: Path) -> dict[str, Path]:
