@@ -232,7 +232,7 @@ def test_measures_are_those_of_the_commands(round_of_all: tuple[Path, list[situa
     assert of("partial", "data.target_classes=partial")["accuracy"] == pytest.approx(half.accuracy.overall)
     tail = data.read_images(out / "tables" / "W-tail-0.csv")
     for prior in ("source", "uniform", "target"):
-        predictor = pmtrans.load(out / "0" / "A2W-tail", prior=prior)  # type: ignore[arg-type]
+        predictor = pmtrans.load(out / "0" / "A2W-tail", prior=prior)
         predicted = [one.label for one in predictor.predict([path for path, _ in tail])]
         right = sum(one == label for one, (_, label) in zip(predicted, tail, strict=True)) / len(tail)
         assert of("long-tail", f"predict --prior {prior}")["accuracy"] == pytest.approx(right), prior
