@@ -22,7 +22,7 @@ from pmtrans.settings import load_config
 from pmtrans.texts import read_json, read_yaml
 from pmtrans.training.finished import read_seconds
 from pmtrans.training.moving import move, moving_config, open_donor
-from pmtrans.training.train import source_only_switches, train
+from pmtrans.training.train import source_stage, train
 
 MOVED = ("train.", "selection.")  # sections that a moved model does not keep from its run
 
@@ -155,7 +155,7 @@ class Bench:
         folder, reporter = self._begin(f"source-{letters if source is None else source.stem}", seed)
         if not RunFolder(folder).summary.is_file():
             flags = {**self.flags, **self._domains(task, source, target), "seed": seed}
-            of_method = source_only_switches(load_config(self.recipe, self.overrides, flags))
+            of_method = source_stage(load_config(self.recipe, self.overrides, flags)).method
             switches = {f"method.{key}": value for key, value in of_method.items()}
             overrides = [one for one in self.overrides if not one.startswith("method.")]
             train(load_config(self.recipe, overrides, {**flags, **switches}), folder, reporter)
