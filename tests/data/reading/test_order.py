@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -124,9 +123,6 @@ def huggingface_dataset(home: Path, files: Files) -> Path:
     return home / "dataset"
 
 
-needs_datasets = pytest.mark.skipif(
-    importlib.util.find_spec("datasets") is None, reason="the extra 'huggingface' is not installed"
-)
 Writer = Callable[[Path, Files], Path]
 WRITERS: tuple[Writer, ...] = (
     *(class_folders, nested_folders, list_of_names, list_of_ids, list_without_labels),
@@ -135,7 +131,7 @@ WRITERS: tuple[Writer, ...] = (
 KINDS = [
     *(pytest.param(writer, id=writer.__name__) for writer in WRITERS),
     pytest.param(parquet_of_images, id="parquet_of_images"),
-    pytest.param(huggingface_dataset, id="huggingface_dataset", marks=needs_datasets),
+    pytest.param(huggingface_dataset, id="huggingface_dataset"),
 ]
 
 
