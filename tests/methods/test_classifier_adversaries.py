@@ -16,7 +16,7 @@ from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
-from pmtrans.losses.symmetric_networks import domain_loss
+from pmtrans.losses.domain_halves import domain_loss
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.mcd import MCD, MCDOptions
 from pmtrans.methods.mdd import MDD, MDDOptions

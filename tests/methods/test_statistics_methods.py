@@ -14,8 +14,9 @@ from gradients import gradient
 from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
+from pmtrans.losses.contrastive_domain_discrepancy import contrastive_domain_discrepancy
 from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
-from pmtrans.losses.kernels import contrastive_domain_discrepancy, maximum_mean_discrepancy
+from pmtrans.losses.maximum_mean_discrepancy import maximum_mean_discrepancy
 from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.prototype_transport import prototype_transport_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
