@@ -114,7 +114,14 @@ def test_the_discrepancy_weighs_10_and_the_class_balance_a_hundredth_by_default(
 
 
 @pytest.mark.parametrize(
-    ("name", "module"), [("mcd", "second_classifier"), ("swd", "second_classifier"), ("mdd", "adversary")]
+    ("name", "module"),
+    [
+        ("mcd", "second_classifier"),
+        ("swd", "second_classifier"),
+        ("mdd", "adversary"),
+        ("dwl", "first_auxiliary"),
+        ("dwl", "second_auxiliary"),
+    ],
 )
 def test_the_classifier_that_opposes_a_linear_one_is_not_linear(
     name: str, module: str, tiny: Callable[..., Model]
