@@ -14,27 +14,36 @@ from scipy.special import entr, log_softmax, rel_entr, softmax
 from torch import Tensor
 
 from pmtrans.losses import Tradeoff, classification_loss, label_similarity, mixup_feature_loss, mixup_label_loss
+from pmtrans.losses.bidirectional_matching import bidirectional_matching
+from pmtrans.losses.category_confusion import category_confusion
+from pmtrans.losses.class_balance import class_balance_loss
 from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
+from pmtrans.losses.consistency import consistency_loss
+from pmtrans.losses.contrastive_domain_discrepancy import contrastive_domain_discrepancy
 from pmtrans.losses.distillation import distillation_loss
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
-from pmtrans.losses.information_maximisation import information_maximisation_loss
-from pmtrans.losses.jensen_shannon import jensen_shannon, mean_over_pairs
+from pmtrans.losses.domain_confusion import domain_confusion
+from pmtrans.losses.domain_halves import domain_loss
+from pmtrans.losses.entropy import entropy, entropy_of_mean
+from pmtrans.losses.fixed_ratio_mixup import fixed_ratio_mixup
+from pmtrans.losses.information_maximisation import information_maximisation_loss, weighted_information_loss
+from pmtrans.losses.jensen_shannon import jensen_shannon, mean_over_pairs, pairwise_divergence
 from pmtrans.losses.kernel_bures import conditional_bures_distance, conditional_kernel_bures_loss
-from pmtrans.losses.kernels import (
-    contrastive_domain_discrepancy,
-    gaussian_kernel,
-    maximum_mean_discrepancy,
-    squared_distances,
-)
+from pmtrans.losses.kernels import gaussian_kernel, squared_distances
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.losses.masked_consistency import masked_consistency_loss
+from pmtrans.losses.maximum_mean_discrepancy import maximum_mean_discrepancy
 from pmtrans.losses.multi_sample_contrastive import affinity, multi_sample_contrastive_loss, neighbour_labels
 from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.prototype_transport import prototype_posterior, prototype_transport_loss
+from pmtrans.losses.self_penalisation import self_penalisation
 from pmtrans.losses.self_refinement import self_refinement_loss
 from pmtrans.losses.semantic_augmentation import augmented_logits
 from pmtrans.losses.sliced_wasserstein import sliced_wasserstein
+from pmtrans.losses.symmetric_entropy import symmetric_entropy
+from pmtrans.losses.unknown_separation import unknown_separation_loss
+from pmtrans.losses.weighted_cross_entropy import weighted_cross_entropy
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
@@ -43,15 +52,24 @@ def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
 
 A, B, C, D = (normal(6, 4, seed=seed, scale=2.0) for seed in range(4))
 LABELS, OTHERS = torch.tensor([0, 1, 2, 3, 0, 1]), torch.tensor([1, 1, 0, 2, 3, 0])
-SHARE = torch.linspace(0.1, 0.9, 6)
+SHARE, SURE = torch.linspace(0.1, 0.9, 6), torch.tensor([True, False, True, True, False, True])
 ALIKE = label_similarity(LABELS)
 PRIOR = torch.tensor([0.1, 0.2, 0.3, 0.4])
 EVERY_LOSS: dict[str, tuple[Callable[..., Tensor], tuple[Any, ...]]] = {
+    "bidirectional matching": (bidirectional_matching, (A, LABELS, SURE)),
+    "category confusion": (category_confusion, (A, LABELS % 2)),
+    "class balance": (class_balance_loss, (A,)),
     "class confusion": (minimum_class_confusion, (A,)),
     "classification": (classification_loss, (A, LABELS)),
     "classifier discrepancy": (classifier_discrepancy, (A, B)),
+    "consistency": (consistency_loss, (A, B)),
     "distillation": (distillation_loss, (A, B)),
     "domain adversarial": (domain_adversarial_loss, (A, B)),
+    "domain confusion": (domain_confusion, (A,)),
+    "entropy": (entropy, (A,)),
+    "entropy of the mean": (entropy_of_mean, (A,)),
+    "entropy of two halves": (symmetric_entropy, (A,)),
+    "fixed-ratio mixup": (fixed_ratio_mixup, (A, LABELS, OTHERS, 0.3)),
     "information maximisation": (information_maximisation_loss, (A,)),
     "Jensen-Shannon": (jensen_shannon, (A, B)),
     "kernel Bures": (conditional_kernel_bures_loss, (A, B, C, D)),
@@ -64,11 +82,17 @@ EVERY_LOSS: dict[str, tuple[Callable[..., Tensor], tuple[Any, ...]]] = {
     "affinity": (affinity, (A, B)),
     "contrastive": (multi_sample_contrastive_loss, (affinity(A, B), LABELS, OTHERS, torch.ones(6, dtype=torch.bool))),
     "nuclear norm": (batch_nuclear_norm_loss, (A,)),
+    "pairwise divergence": (pairwise_divergence, (A, B, LABELS[:, None] == OTHERS[None], 10.0)),
     "posterior": (prototype_posterior, (A[:4], B, PRIOR)),
     "prototype transport": (prototype_transport_loss, (A[:4], B, PRIOR)),
+    "self-penalisation": (self_penalisation, (A, LABELS, SURE, torch.tensor(5.0))),
     "self-refinement": (self_refinement_loss, (A, B)),
     "semantic augmentation": (augmented_logits, (A, LABELS, B[:4], C[:4], D, OTHERS, 0.3)),
     "sliced Wasserstein": (sliced_wasserstein, (A, B)),
+    "two halves": (domain_loss, (A, B)),
+    "unknown separation": (unknown_separation_loss, (A, SURE)),
+    "weighted cross entropy": (weighted_cross_entropy, (A, LABELS)),
+    "weighted information": (weighted_information_loss, (A, SHARE, torch.tensor([1.0, 0.0, 1.0, 1.0]))),
 }
 
 

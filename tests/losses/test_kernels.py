@@ -5,12 +5,9 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist, pdist
 
-from pmtrans.losses.kernels import (
-    contrastive_domain_discrepancy,
-    gaussian_kernel,
-    maximum_mean_discrepancy,
-    squared_distances,
-)
+from pmtrans.losses.contrastive_domain_discrepancy import contrastive_domain_discrepancy
+from pmtrans.losses.kernels import gaussian_kernel, squared_distances
+from pmtrans.losses.maximum_mean_discrepancy import maximum_mean_discrepancy
 
 
 def plain_kernel(points: np.ndarray, count: int, factor: float = 2.0) -> np.ndarray:

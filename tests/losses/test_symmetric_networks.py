@@ -7,7 +7,10 @@ import math
 import pytest
 import torch
 
-from pmtrans.losses.symmetric_networks import category_confusion, domain_confusion, domain_loss, symmetric_entropy
+from pmtrans.losses.category_confusion import category_confusion
+from pmtrans.losses.domain_confusion import domain_confusion
+from pmtrans.losses.domain_halves import domain_loss
+from pmtrans.losses.symmetric_entropy import symmetric_entropy
 
 CLASSES = 3
 

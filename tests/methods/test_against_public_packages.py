@@ -20,10 +20,12 @@ from pmtrans.data.batch import Batch
 from pmtrans.losses.class_confusion import minimum_class_confusion
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
+from pmtrans.losses.domain_confusion import domain_confusion
+from pmtrans.losses.domain_halves import domain_loss
 from pmtrans.losses.margin_disparity import margin_disparity
 from pmtrans.losses.nuclear_norm import batch_nuclear_norm_loss
 from pmtrans.losses.sliced_wasserstein import projected_distance, sliced_wasserstein
-from pmtrans.losses.symmetric_networks import domain_confusion, domain_loss, symmetric_entropy
+from pmtrans.losses.symmetric_entropy import symmetric_entropy
 from pmtrans.methods import Sizes
 from pmtrans.methods.dann import DANN, DANNOptions
 from pmtrans.methods.mcd import MCD, MCDOptions

@@ -16,7 +16,7 @@ from pmtrans.config import TrainConfig
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
-from pmtrans.losses.symmetric_networks import domain_loss
+from pmtrans.losses.domain_halves import domain_loss
 from pmtrans.methods import METHODS, Sizes
 from pmtrans.methods.mcd import MCD, MCDOptions
 from pmtrans.methods.mdd import MDD, MDDOptions
@@ -114,7 +114,14 @@ def test_the_discrepancy_weighs_10_and_the_class_balance_a_hundredth_by_default(
 
 
 @pytest.mark.parametrize(
-    ("name", "module"), [("mcd", "second_classifier"), ("swd", "second_classifier"), ("mdd", "adversary")]
+    ("name", "module"),
+    [
+        ("mcd", "second_classifier"),
+        ("swd", "second_classifier"),
+        ("mdd", "adversary"),
+        ("dwl", "first_auxiliary"),
+        ("dwl", "second_auxiliary"),
+    ],
 )
 def test_the_classifier_that_opposes_a_linear_one_is_not_linear(
     name: str, module: str, tiny: Callable[..., Model]

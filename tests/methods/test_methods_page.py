@@ -19,3 +19,11 @@ def test_a_method_has_a_paragraph_a_formula_and_a_line_of_cost(name: str) -> Non
     assert len(words.split()) > 12
     assert formula.startswith("    ")
     assert cost.startswith("Cost: ")
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("source_only", "source_free")])
+def test_the_page_says_how_a_method_differs_from_its_official_code(name: str) -> None:
+    table = PAGE.partition("## Differences from the official code")[2].partition("\n## ")[0]
+    first = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ")]
+    title = METHODS[name].method.title
+    assert any(title in cell.replace(" (`reference`)", "").replace(",", " ").split() for cell in first), title

@@ -6,7 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pmtrans.losses.precision import float32_losses
 
+
+@float32_losses
 def gradient_discrepancy(source_loss: Tensor, target_loss: Tensor, classifier: nn.Module) -> Tensor:
     """1 - cos between the two losses' gradients, differentiable itself.
 

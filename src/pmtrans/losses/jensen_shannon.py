@@ -23,6 +23,7 @@ def mean_over_pairs(values_BB: Tensor, pairs_BB: Tensor) -> Tensor:
     return (values_BB * pairs_BB).sum() / pairs_BB.sum().clamp_min(1)
 
 
+@float32_losses
 def pairwise_divergence(first_BK: Tensor, second_CK: Tensor, pairs_BC: Tensor, temperature: float) -> Tensor:
     """T^2 mean JS(softmax(z_i / T), softmax(z_j / T)) over the chosen pairs (i, j)."""
     js_BC = jensen_shannon(first_BK[:, None] / temperature, second_CK[None] / temperature)

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from pmtrans.data.batch import Batch
-from pmtrans.losses.kernels import contrastive_domain_discrepancy
+from pmtrans.losses.contrastive_domain_discrepancy import contrastive_domain_discrepancy
 from pmtrans.methods.method import Context, Method, Moment, Options, Sizes
 from pmtrans.methods.parts.class_runs import paired_runs
 from pmtrans.methods.parts.prototypes import class_means

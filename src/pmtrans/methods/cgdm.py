@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from pmtrans.backbones.head import ClassifierPair
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError
+from pmtrans.losses import classification_loss
 from pmtrans.losses.entropy import mutual_information
 from pmtrans.losses.gradient_discrepancy import gradient_discrepancy
 from pmtrans.losses.weighted_cross_entropy import weighted_cross_entropy
@@ -114,7 +114,9 @@ class CGDM(MCD):
     def gradients(self, source: Logits, target: Logits, labels: Tensor, pseudo_labels: Tensor) -> Tensor:
         """L_GD, mean of the two classifiers."""
         parts = [
-            gradient_discrepancy(F.cross_entropy(s.float(), labels), weighted_cross_entropy(t, pseudo_labels), module)
+            gradient_discrepancy(
+                classification_loss(s, labels, smoothing=0.0), weighted_cross_entropy(t, pseudo_labels), module
+            )
             for s, t, module in zip(source, target, self.classifiers, strict=True)
         ]
         return (parts[0] + parts[1]) / 2

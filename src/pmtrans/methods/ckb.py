@@ -14,7 +14,7 @@ from torch import Tensor
 from pmtrans.data.batch import Batch
 from pmtrans.losses.entropy import entropy
 from pmtrans.losses.kernel_bures import conditional_kernel_bures_loss
-from pmtrans.losses.kernels import maximum_mean_discrepancy
+from pmtrans.losses.maximum_mean_discrepancy import maximum_mean_discrepancy
 from pmtrans.methods.method import Method, Moment, Options, Sizes
 from pmtrans.model import Model
 

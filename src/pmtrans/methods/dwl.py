@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from pmtrans.backbones.head import create_head
+from pmtrans.backbones.head import opposing_classifier
 from pmtrans.data.batch import Batch
 from pmtrans.losses.classifier_discrepancy import classifier_discrepancy
 from pmtrans.losses.domain_adversarial import domain_adversarial_loss
@@ -84,8 +84,8 @@ class DWL(Method):
         super().__init__(model)
         self.options = options
         features = model.backbone.features
-        self.first_auxiliary = create_head(options.head, features, sizes.classes)
-        self.second_auxiliary = create_head(options.head, features, sizes.classes)
+        self.first_auxiliary = opposing_classifier(features, sizes.classes)
+        self.second_auxiliary = opposing_classifier(features, sizes.classes)
         self.discriminator = Discriminator(features, options.hidden, layers=2)
         moving = ("feature_extractor", "classifier", "discriminator")  # D keeps up with F
         self.steps = three_steps(("auxiliaries",), moving, options.repeats)

@@ -31,7 +31,7 @@ class ILAOptions(CDANOptions):
     adversary: Literal["dann", "cdan"] = Field("cdan", description="what the discriminator sees: features, or T(f, g)")
     contrastive_weight: float = Field(1.0, ge=0, description="weight of the multi-sample contrastive loss")
     neighbours: int = Field(3, ge=1, description="source neighbours that vote for a target label")
-    kept: float = Field(0.8, gt=0, le=1, description="share of a batch's targets that are trusted")
+    kept: float = Field(2 / 3, gt=0, le=1, description="share of a batch's targets that are trusted")
     images_per_class: int | None = Field(
         None,
         ge=1,

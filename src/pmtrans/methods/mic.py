@@ -22,7 +22,7 @@ class MICOptions(Options):
     label_smoothing: LabelSmoothing = 0.0
     weight: float = Field(1.0, ge=0, description="weight of the masked consistency")
     mcc: float = Field(0.0, ge=0, description="weight of the class confusion; the paper's best results add it")
-    teacher_rate: float = Field(0.999, ge=0, lt=1, description="rate of the moving average that the teacher is")
+    teacher_rate: float = Field(0.9, ge=0, lt=1, description="rate of the moving average that the teacher is")
     mask_block: float = Field(64 / 224, gt=0, le=1, description="side of a hidden square / side of the image")
     mask_ratio: float = Field(0.7, ge=0, lt=1, description="share of the squares that are hidden")
 

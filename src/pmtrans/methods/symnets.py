@@ -13,7 +13,10 @@ from torch import Tensor
 from pmtrans.backbones.head import create_head
 from pmtrans.data.batch import Batch
 from pmtrans.losses import classification_loss
-from pmtrans.losses.symmetric_networks import category_confusion, domain_confusion, domain_loss, symmetric_entropy
+from pmtrans.losses.category_confusion import category_confusion
+from pmtrans.losses.domain_confusion import domain_confusion
+from pmtrans.losses.domain_halves import domain_loss
+from pmtrans.losses.symmetric_entropy import symmetric_entropy
 from pmtrans.losses.tradeoff import ramp
 from pmtrans.methods.method import Method, Moment, Options, Player, Sizes, named
 from pmtrans.methods.parts.heads import through_frozen

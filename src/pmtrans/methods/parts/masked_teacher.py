@@ -19,7 +19,7 @@ class MaskedConsistency(nn.Module):
     share of squares that are hidden.
     """
 
-    def __init__(self, model: Model, rate: float = 0.999, block: float = 64 / 224, ratio: float = 0.7) -> None:
+    def __init__(self, model: Model, rate: float = 0.9, block: float = 64 / 224, ratio: float = 0.7) -> None:
         super().__init__()
         self.teacher = EMATeacher(model, rate)
         self.block = block
