@@ -149,7 +149,7 @@ def test_a_class_that_training_lost_is_found_in_the_untrained_features(
     method = PMTrans(tiny(), options, SIZES)
     source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
     given = Context(
-        lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda: SecondView(untrained, None)
+        lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda _: SecondView(untrained, None)
     )
     method.before_step(Moment(0, 40, 40), given)
     assert torch.equal(method.pseudo_labels_M, truth) == second_view
@@ -235,7 +235,7 @@ def test_labels_start_from_the_mean_of_two_classifiers_where_the_second_view_has
     model_says, other_says = (3 * F.one_hot(calls, 3).float() for calls in (truth.clamp_max(1), nearly))
     second = SecondView(features, 2 * other_says if has_classifier else None)
     source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
-    given = Context(lambda: TargetPass(features, model_says), lambda: source, lambda: source, lambda: second)
+    given = Context(lambda: TargetPass(features, model_says), lambda: source, lambda: source, lambda _: second)
     method = PMTrans(tiny(), PMTransOptions(align_head="never"), SIZES)
     method.before_step(Moment(0, 40, 40), given)
     assert method.agreement is not None
@@ -254,7 +254,7 @@ def test_a_classifier_that_begins_in_agreement_with_its_clusters_is_left_as_it_t
     source = SourcePass(torch.randn(12, 32), torch.randn(12, 3), torch.arange(3).repeat(4))
     logits = 3 * F.one_hot(calls, 3).float()
     given = Context(
-        lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda: SecondView(untrained, None)
+        lambda: TargetPass(features, logits), lambda: source, lambda: source, lambda _: SecondView(untrained, None)
     )
     method = PMTrans(tiny(), PMTransOptions(align_head="never"), SIZES)
     method.before_step(Moment(0, 40, 40), given)

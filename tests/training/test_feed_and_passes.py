@@ -12,6 +12,7 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from torch import Tensor
 
 from fed import parts_of
 from pmtrans.config import Config
@@ -137,9 +138,9 @@ def test_the_target_under_the_untrained_backbone_is_seen_once_and_disturbs_nothi
     passes.forget()
     context, random = passes.context(), torch.get_rng_state()
     assert context.second_view is not None
-    assert torch.equal(context.second_view().features_MF, first)
+    assert torch.equal(context.second_view(None).features_MF, first)
     passes.forget()
-    assert torch.equal(context.second_view().features_MF, first)
+    assert torch.equal(context.second_view(None).features_MF, first)
     assert made.count(10) == 2
     assert torch.equal(torch.get_rng_state(), random)
     assert not torch.equal(passes.target().features_MF, first)
@@ -179,8 +180,25 @@ def test_the_second_view_sees_images_as_large_as_the_pretrained_weights_did(
     assert random.logits_MK is None  # random weights were trained on images of no size
 
 
-def seen_by(config: Config) -> SecondView:
+def test_the_classifier_of_the_second_view_learns_known_labels_of_the_target(
+    configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    trunk = timm.create_model("vit_tiny_patch16_224", num_classes=0, **configure().backbone.options)
+    save_file(trunk.state_dict(), tmp_path / "w.safetensors")
+    config = configure(backbone__weights=str(tmp_path / "w.safetensors"), method__second_view_size="pretrained")
+    before = seen_by(config).logits_MK
+    assert before is not None
+    known = 1 - before.argmax(1)  # of two classes the other one
+    known[4:] = -1
+    after = seen_by(config, known).logits_MK
+    assert after is not None
+    towards = known[:4].clamp_min(0)[:, None]
+    margins = [logits[:4].log_softmax(1).gather(1, towards).mean() for logits in (before, after)]
+    assert margins[1] > margins[0]
+
+
+def seen_by(config: Config, known_M: Tensor | None = None) -> SecondView:
     passes, _ = parts_of(config)
     data = read_data(config, Reporter(quiet=True))
     passes.untrained = lambda: build_untrained(config, data, second_view_size(config, passes.model))
-    return passes.second_view()
+    return passes.second_view(known_M)

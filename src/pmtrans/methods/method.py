@@ -117,8 +117,8 @@ class Sizes:
 class SecondView:
     """The target under the backbone before any training.
 
-    ``logits_MK``: of a linear classifier of the source on these features, where they are of larger images than the
-    model's; None: nothing that the run's probe has not said.
+    ``logits_MK``: of a linear classifier of all known labels on these features, where they are of larger images than
+    the model's; None: nothing that the run's probe has not said.
     """
 
     features_MF: Tensor
@@ -132,7 +132,9 @@ class Context:
     target_pass: Callable[[], TargetPass]
     source_pass: Callable[[], SourcePass] | None = None
     source_sample: Callable[[], SourcePass] | None = None  # a part of it that evaluations look at anyway
-    second_view: Callable[[], SecondView] | None = None
+    second_view: Callable[[Tensor | None], SecondView] | None = (
+        None  # given the known labels of the target, -1 elsewhere
+    )
     check_stop: CheckStop = lambda: None  # for work of minutes that changes nothing before its end
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 

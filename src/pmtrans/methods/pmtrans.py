@@ -120,7 +120,7 @@ class PMTrans(Method):
         """What labels are read off: what the untrained backbone sees too, where it is asked for and known."""
         if not self.options.second_view or context.second_view is None or self._is_settled():
             return target
-        second, logits_MK = context.second_view(), target.logits_MK
+        second, logits_MK = context.second_view(self.pinned_M), target.logits_MK
         if second.logits_MK is not None:
             logits_MK = mean_prediction(logits_MK, second.logits_MK)
         return TargetPass(both_views(target.features_MF, second.features_MF), logits_MK)

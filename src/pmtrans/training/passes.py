@@ -17,6 +17,7 @@ from pmtrans.data.transforms import Preprocessing
 from pmtrans.evaluation.linear_probe import fit_probe
 from pmtrans.evaluation.passes import Pass, run_pass
 from pmtrans.methods.method import Context, SecondView, SourcePass, TargetPass
+from pmtrans.methods.parts.head_alignment import known_rows
 from pmtrans.model import Model, logits_of
 from pmtrans.processes.group import Processes
 from pmtrans.training.build import Task
@@ -92,8 +93,11 @@ class Passes:
         return SourcePass(sample.features_MF, sample.logits_MK, torch.tensor(labels, device=sample.logits_MK.device))
 
     @torch.no_grad()
-    def second_view(self) -> SecondView:
-        """The whole target under the backbone before any training, and a classifier on it where it sees more."""
+    def second_view(self, pinned_M: Tensor | None = None) -> SecondView:
+        """The whole target under the backbone before any training, and a classifier on it where it sees more.
+
+        ``pinned_M``: known labels of the target, -1 elsewhere.
+        """
         if self._second_view is None:
             assert self.untrained is not None
             with torch.random.fork_rng(devices=[]):  # a first head is drawn, and thrown away
@@ -105,7 +109,7 @@ class Passes:
             else:
                 features_MF = self.seen_larger.to(self.accelerator.device)
             if preprocessing.image_size > self.task.preprocessing.image_size:
-                logits_MK = logits_of(self._fit_probe(model, preprocessing), features_MF)
+                logits_MK = logits_of(self._fit_probe(model, preprocessing, features_MF, pinned_M), features_MF)
             self._second_view = SecondView(features_MF, logits_MK)
         return self._second_view
 
@@ -121,14 +125,20 @@ class Passes:
         return holdout_NF, target_MF
 
     @torch.enable_grad()
-    def _fit_probe(self, model: Model, preprocessing: Preprocessing) -> nn.Module:
-        """A linear classifier of the source on the features of ``model``, as in the first stage of a run."""
+    def _fit_probe(
+        self, model: Model, preprocessing: Preprocessing, target_MF: Tensor, pinned_M: Tensor | None
+    ) -> nn.Module:
+        """A linear classifier on the features of ``model``, of the source and of the target's known labels."""
         source, holdout = sample_domain(self.task.source, MOST_SOURCE, 0), self.task.holdout
         features_NF = self._make(source.images, model, preprocessing).features_MF
         held_MF = self._make(holdout.images, model, preprocessing).features_MF if len(holdout) else features_NF[:0]
         labels_N, held_labels_M = (
             torch.tensor(one.labels, dtype=torch.long, device=features_NF.device) for one in (source, holdout)
         )
+        if pinned_M is not None:
+            known = known_rows(pinned_M, len(labels_N))
+            features_NF = torch.cat([features_NF, target_MF[known].to(features_NF.dtype)])
+            labels_N = torch.cat([labels_N, pinned_M[known].to(labels_N.device)])
         head = nn.Linear(features_NF.shape[1], model.classes)
         return fit_probe(head, features_NF, labels_N, held_MF, held_labels_M, 0).head
 

@@ -105,11 +105,15 @@ def with_known_rows(source: SourcePass, target: TargetPass, pinned_M: Tensor | N
     """The labelled target images once more, as often as makes them weigh as much as the source."""
     if pinned_M is None:
         return source
-    known = (pinned_M >= 0).nonzero().squeeze(1)
-    times = max(1, len(source.labels_N) // len(known))
-    known = known.repeat(times)
+    known = known_rows(pinned_M, len(source.labels_N))
     return SourcePass(
         torch.cat([source.features_NF, target.features_MF[known]]),
         torch.cat([source.logits_NK, target.logits_MK[known]]),
         torch.cat([source.labels_N, pinned_M[known]]),
     )
+
+
+def known_rows(pinned_M: Tensor, source_images: int) -> Tensor:
+    """Which target images are labelled, each as often as makes them weigh as much as the source."""
+    known = (pinned_M >= 0).nonzero().squeeze(1)
+    return known.repeat(max(1, source_images // max(1, len(known))))
