@@ -132,9 +132,7 @@ class Context:
     target_pass: Callable[[], TargetPass]
     source_pass: Callable[[], SourcePass] | None = None
     source_sample: Callable[[], SourcePass] | None = None  # a part of it that evaluations look at anyway
-    second_view: Callable[[Tensor | None], SecondView] | None = (
-        None  # given the known labels of the target, -1 elsewhere
-    )
+    second_view: Callable[[Tensor | None], SecondView] | None = None  # of the known labels of the target
     check_stop: CheckStop = lambda: None  # for work of minutes that changes nothing before its end
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
 
