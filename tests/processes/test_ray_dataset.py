@@ -127,6 +127,16 @@ def test_what_ray_prints_does_not_get_into_standard_output(capsys: pytest.Captur
     assert capsys.readouterr() == ("the report\n", "(raylet) a worker died\n")
 
 
+@pytest.mark.usefixtures("datasets")
+def test_a_cluster_that_does_not_start_in_time_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: Any) -> None:
+        raise Exception("The current node timed out during startup.")  # Ray's own type for it
+
+    monkeypatch.setattr(sys.modules["ray"], "init", init)
+    with pytest.raises(TrainingError, match="Ray did not start: The current node timed out"):
+        RayPool()
+
+
 def test_without_ray_data_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(ConfigError, match=r"needs Ray Data: pip install 'pmtrans\[ray\]'"):

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from pmtrans.errors import ConfigError, one_line
+from pmtrans.errors import ConfigError, TrainingError, one_line
 from pmtrans.machine import CORES
 
 RETRIES = 3  # of a task whose worker was killed, or of a piece of work of a killed actor
@@ -42,6 +42,10 @@ class RayCluster:
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", **(_LOCAL if local else {}))
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConfigError(f"No Ray cluster at {one_line(address)!r}: {one_line(error, 150)}") from None
+            except Exception as error:  # it has no type of its own for 30 s without an answer, as on a busy machine
+                if type(error) is not Exception:
+                    raise
+                raise TrainingError(f"Ray did not start: {one_line(error, 200)}") from None
             if callable(on_sigterm) and signal.getsignal(signal.SIGTERM) is not on_sigterm:
                 signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would exit before the journal is closed
         total = ray.cluster_resources()
