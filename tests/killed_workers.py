@@ -6,10 +6,9 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from pmtrans.inference.divided import Piece, Row
+from pmtrans.inference.divided import Piece, Row, predict_piece
 
 Result = TypeVar("Result")
 
@@ -30,8 +29,6 @@ def killed_once(piece: tuple[int, str]) -> int:
 
 def predicting_killed_once(mark: str, piece: Piece) -> list[Row] | str:
     """The rows of a piece, but the second one kills the process that predicts it, the first time."""
-    from pmtrans.inference.divided import predict_piece  # torch, which the other pieces do without
-
     rows = predict_piece(piece)
     if any("bee" in path for path in piece.paths) and not os.path.exists(mark):
         Path(mark).touch()
