@@ -47,7 +47,7 @@ $(RAY): | $(STAMP)
 soak: $(RAY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py --report runs/soak.json
 	PMTRANS_FUZZ=20 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/hostile tests/data/reading -rs
-	PMTRANS_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench/test_suite_ray.py tests/processes/test_file_map.py tests/processes/test_ray_dataset.py tests/inference/test_divided_prediction.py tests/processes/test_two_agents.py tests/training/test_plan_memory.py -rs
+	PMTRANS_SOAK=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench/test_suite_ray.py tests/processes/test_file_map.py tests/inference/test_divided_prediction.py tests/processes/test_two_agents.py tests/training/test_plan_memory.py -rs
 
 # which changes of the mathematics no test notices: about half an hour
 $(MUTATION): private EXTRAS := test,mutation

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from pmtrans.inference.divided import Piece, Row, predict_piece
-
 Result = TypeVar("Result")
 
 
@@ -25,15 +23,6 @@ def killed_once(piece: tuple[int, str]) -> int:
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return number
-
-
-def predicting_killed_once(mark: str, piece: Piece) -> list[Row] | str:
-    """The rows of a piece, but the second one kills the process that predicts it, the first time."""
-    rows = predict_piece(piece)
-    if any("bee" in path for path in piece.paths) and not os.path.exists(mark):
-        Path(mark).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return rows
 
 
 def always_killed(number: int) -> int:

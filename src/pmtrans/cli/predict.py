@@ -58,8 +58,8 @@ def predict(
     ] = 1,
     engine: ImagesEngineName = "local",
     ray_address: RayAddress = None,
-    cpus: Annotated[float, typer.Option(help="Ray: CPUs per actor.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Ray: GPUs per actor, such as 0.5.")] = 0,
+    cpus: Annotated[float, typer.Option(help="Ray: CPUs per task.")] = 1,
+    gpus: Annotated[float, typer.Option(help="Ray: GPUs per task, such as 0.5.")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Classify images: one row each, in the order given. Repeat an interrupted command to resume it.

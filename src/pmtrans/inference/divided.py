@@ -15,7 +15,7 @@ from typing import Any
 from pmtrans.errors import DataError
 from pmtrans.inference.output import as_row
 from pmtrans.inference.predictor import Predictor, load
-from pmtrans.processes.pool import Pool, enter, start_of, unwrap
+from pmtrans.processes.pool import Pool, enter, map_in_order, start_of, unwrap
 from pmtrans.run.model_notes import PriorName
 
 Row = dict[str, Any]
@@ -57,7 +57,7 @@ def divided_rows(
         )
         for images in cut
     )
-    for rows in pool.map_in_order(predict_piece, pieces):
+    for rows in map_in_order(pool, predict_piece, pieces):
         yield unwrap(rows)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pmtrans.data.parallel import FileMap, with_progress_bar
 from pmtrans.errors import DataError
-from pmtrans.processes.pool import Pool, enter, start_of, unwrap
+from pmtrans.processes.pool import Pool, enter, map_in_order, start_of, unwrap
 
 Result = TypeVar("Result")
 _PIECE = 64  # files: enough that sending them costs nothing, few enough that a killed process loses little
@@ -27,7 +27,7 @@ def file_map(pool: Pool) -> FileMap:
 
     def mapped(function: Callable[[str], Result], paths: Sequence[str], title: str) -> list[Result]:
         cut = (tuple(paths[begin : begin + _PIECE]) for begin in range(0, len(paths), _PIECE))
-        done = pool.map_in_order(do_piece, (Piece(function, piece, start_of(piece)) for piece in cut))
+        done = map_in_order(pool, do_piece, (Piece(function, piece, start_of(piece)) for piece in cut))
         results = with_progress_bar((unwrap(result) for result in done), len(paths), title)
         return [result for several in results for result in several]
 

@@ -20,24 +20,56 @@ from typing import Any, Protocol, TypeVar
 from pmtrans.addresses import is_remote
 from pmtrans.errors import DataError, TrainingError, one_line
 from pmtrans.machine import CORES, refuse_many, share_of_cores, threads_for
-from pmtrans.processes.ray_cluster import RETRIES
-from pmtrans.processes.ray_dataset import KILLED, RayPool
+from pmtrans.processes.ray_cluster import RETRIES, RayCluster
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
 class Pool(Protocol):
-    """Does pieces of work in other processes. ``function`` must be importable, so that they find it."""
+    """Does pieces of work, ``slots`` at a time. ``lost``: what a future raises when its process was killed."""
 
-    def map_in_order(self, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-        """``function`` of every piece, in order, while few pieces are under way or wait for their turn."""
+    slots: int
+    lost: tuple[type[BaseException], ...]
+
+    def submit(self, function: Callable[[Any], Any], piece: Any) -> Future[Any]: ...
 
     def close(self) -> None: ...
 
 
+def map_in_order(pool: Pool, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    """``function`` of every piece, in order; at most two pieces a slot are under way or wait for their turn."""
+    remaining = iter(pieces)
+    waiting: deque[tuple[Piece, Future[Result]]] = deque()
+    lost = 0
+    while True:
+        while len(waiting) < 2 * pool.slots and (piece := next(remaining, None)) is not None:
+            waiting.append((piece, pool.submit(function, piece)))
+        if not waiting:
+            return
+        try:
+            result = waiting[0][1].result()
+        except pool.lost:
+            lost += 1
+            if lost > RETRIES:
+                raise TrainingError(f"A process was killed {lost} times at the same images: is memory short?") from None
+            undone = [(piece, future) for piece, future in waiting if not _is_done(future)]
+            again = {id(future): pool.submit(function, piece) for piece, future in undone}
+            waiting = deque((piece, again.get(id(future), future)) for piece, future in waiting)
+            continue
+        lost = 0
+        waiting.popleft()
+        yield result
+
+
+def _is_done(future: Future[Any]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
 class LocalPool:
     """``slots`` processes that share the cores, and the GPUs where there are any."""
+
+    lost: tuple[type[BaseException], ...] = (BrokenProcessPool,)
 
     def __init__(self, slots: int) -> None:
         refuse_many(slots)
@@ -45,31 +77,7 @@ class LocalPool:
         self._context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and CUDA's state
         self._executor: ProcessPoolExecutor | None = None
 
-    def map_in_order(self, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-        """At most two pieces a slot are under way or wait for their turn."""
-        remaining = iter(pieces)
-        waiting: deque[tuple[Piece, Future[Result]]] = deque()
-        lost = 0
-        while True:
-            while len(waiting) < 2 * self.slots and (piece := next(remaining, None)) is not None:
-                waiting.append((piece, self._submit(function, piece)))
-            if not waiting:
-                return
-            try:
-                result = waiting[0][1].result()
-            except BrokenProcessPool:
-                lost += 1
-                if lost > RETRIES:
-                    raise TrainingError(KILLED) from None
-                undone = [(piece, future) for piece, future in waiting if not _is_done(future)]
-                again = {id(future): self._submit(function, piece) for piece, future in undone}
-                waiting = deque((piece, again.get(id(future), future)) for piece, future in waiting)
-                continue
-            lost = 0
-            waiting.popleft()
-            yield result
-
-    def _submit(self, function: Callable[[Any], Any], piece: Any) -> Future[Any]:
+    def submit(self, function: Callable[[Any], Any], piece: Any) -> Future[Any]:
         try:
             return self._pool().submit(function, piece)
         except BrokenProcessPool:
@@ -87,10 +95,6 @@ class LocalPool:
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
-
-
-def _is_done(future: Future[Any]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def _visible_gpus() -> list[str]:
@@ -113,6 +117,26 @@ def _start(threads: int, share: int, next_index: Any, gpus: list[str]) -> None:
         next_index.value += 1
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
+
+
+class RayPool:
+    """Tasks of a Ray cluster, local or at an address, whose machines all see the images and the model."""
+
+    lost: tuple[type[BaseException], ...] = ()  # Ray itself gives the piece of a killed worker to another one
+
+    def __init__(self, address: str | None = None, cpus: float = 1, gpus: float = 0) -> None:
+        self._cluster = RayCluster(address, cpus, gpus)
+        self.slots = self._cluster.slots
+        self._remote: dict[Any, Any] = {}
+
+    def submit(self, function: Callable[[Any], Any], piece: Any) -> Future[Any]:
+        if function not in self._remote:
+            self._remote[function] = self._cluster.remote(function)
+        future: Future[Any] = self._remote[function].remote(piece).future()
+        return future
+
+    def close(self) -> None:
+        self._cluster.close()
 
 
 @contextmanager

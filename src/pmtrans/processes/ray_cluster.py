@@ -1,24 +1,23 @@
 """A Ray cluster, started here or found at an address: ``predict``, ``check``, ``bench`` and ``study`` share this start.
 
-Ray starts tasks and actors where their CPUs and GPUs are free, and repeats elsewhere what a killed worker had to do.
+Ray starts a task where its CPUs and GPUs are free, and gives the task of a killed worker to another one.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from typing import Any
 
-from pmtrans.errors import ConfigError, TrainingError, one_line
+from pmtrans.errors import ConfigError, one_line
 from pmtrans.machine import CORES
 
-RETRIES = 3  # of a task whose worker was killed, or of a piece of work of a killed actor
-_LOCAL: dict[str, Any] = {  # workers exchange paths and rows: a small object store is enough
+RETRIES = 3  # of a task whose worker was killed
+_LOCAL: dict[str, Any] = {  # tasks exchange paths and rows: a small object store is enough
     "include_dashboard": False,
     "object_store_memory": 80 * 2**20,
 }
-_INHERITED = ("PYTHONPATH", "PMTRANS_CACHE")  # by workers on this machine
+_INHERITED = ("PYTHONPATH", "PMTRANS_CACHE")  # by tasks on this machine
 
 
 class RayCluster:
@@ -37,17 +36,10 @@ class RayCluster:
         local = address == "local"
         self._is_ours = not ray.is_initialized()
         if self._is_ours:
-            on_sigterm = signal.getsignal(signal.SIGTERM)
             try:
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR", **(_LOCAL if local else {}))
+                ray.init(address=address, log_to_driver=False, **(_LOCAL if local else {}))
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConfigError(f"No Ray cluster at {one_line(address)!r}: {one_line(error, 150)}") from None
-            except Exception as error:  # it has no type of its own for 30 s without an answer, as on a busy machine
-                if type(error) is not Exception:
-                    raise
-                raise TrainingError(f"Ray did not start: {one_line(error, 200)}") from None
-            if callable(on_sigterm) and signal.getsignal(signal.SIGTERM) is not on_sigterm:
-                signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would exit before the journal is closed
         total = ray.cluster_resources()
         shares = [(name, share) for name, share in (("CPU", cpus), ("GPU", gpus)) if share]
         for name, share in shares:
@@ -59,11 +51,17 @@ class RayCluster:
         environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or own, CORES: own}
         if local:
             environment |= {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        self.share = {"num_cpus": cpus, "num_gpus": gpus, "runtime_env": {"env_vars": environment}}  # of a worker
+        self._options = {
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "max_retries": RETRIES,
+            "retry_exceptions": False,
+            "runtime_env": {"env_vars": environment},
+        }
 
     def remote(self, function: Callable[..., Any]) -> Any:
         """``function`` as a task of this cluster."""
-        return self.ray.remote(function).options(max_retries=RETRIES, retry_exceptions=False, **self.share)
+        return self.ray.remote(function).options(**self._options)
 
     def close(self) -> None:
         if self._is_ours:
