@@ -243,6 +243,7 @@ def test_another_method_starts_from_a_finished_source_stage(
     assert "Linear probe is finished already." in witness.said
     assert summary.source_only == json.loads((whole / "summary.json").read_text())["source_only"]
     assert weights_bytes(tmp_path / "run" / "baseline") == weights_bytes(whole / "baseline")
+    assert not witness._after  # the time left is that of this training alone
 
 
 def test_a_source_only_run_that_ships_its_probe_hands_on_what_it_trained(

@@ -158,6 +158,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
     evidence = reference.evidence if reference else None
     _warn_of_classes(config, session, probe, source_only)
     has_second_view = bool(session.processes.highest(untrained_is_close(probe, source_only)))
+    session.reporter.expect(0)  # nothing comes after it; a finished source stage has left what it expected
     adapted = train_stage(name, config, folder, session, weights, evidence, has_second_view)
 
     # conclusion: what the run says of itself, and which model it ships
