@@ -40,7 +40,7 @@ def test_with_labels_it_adds_what_they_measure_and_asks_for_no_more_of_them() ->
 def of_labels(shipped: str, kept: int, accuracy: dict[str, float] | None, taken_over: dict[str, Any]) -> str:
     labels = {"trained": 33, "kept": kept, "accuracy": {shipped: accuracy}, "taken_over": taken_over, "before": None}
     said = closing_lines(replace(UNLABELLED, shipped=shipped, target_labels=labels), Path("run"))
-    return next(line for line in said if "target labels" in line and "33" in line or "taken over" in line)
+    return next(line for line in said if ("target labels" in line and "33" in line) or "taken over" in line)
 
 
 def test_target_labels_are_said_to_train_only_the_models_that_saw_them() -> None:

@@ -57,7 +57,13 @@ def test_a_large_target_is_sampled_with_its_features_of_larger_images() -> None:
     many = torch.arange(MOST_IMAGES + 1) % 200
     features, logits = seen.target_features_MD[many], seen.target_logits_MK[many]
     ground = seen.source_features_ND, features
-    large = replace(seen, target_features_MD=features, target_logits_MK=logits, source_ground_NG=ground[0], target_ground_MG=ground[1])
+    large = replace(
+        seen,
+        target_features_MD=features,
+        target_logits_MK=logits,
+        source_ground_NG=ground[0],
+        target_ground_MG=ground[1],
+    )
     found = for_shares(large)
     assert found.target_ground_MG is not None
     assert torch.equal(found.target_ground_MG, found.target_features_MD)

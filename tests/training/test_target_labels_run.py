@@ -145,7 +145,10 @@ def test_the_summary_and_the_report_say_what_they_brought(labelled: Callable[...
     assert "source only, taken over from before" in page
     onwards = train(labelled(), tmp_path / "onwards", Witness(), start_from=run)
     assert onwards.target_labels is not None
-    assert onwards.target_labels["taken_over"]["probe"] == {"run": "run", "trained": 0}  # and that one had it from before
+    assert onwards.target_labels["taken_over"]["probe"] == {
+        "run": "run",
+        "trained": 0,
+    }  # and that one had it from before
 
 
 def test_a_run_that_was_cut_resumes_to_the_same_weights(labelled: Callable[..., Config], tmp_path: Path) -> None:
