@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,34 @@ def test_with_labels_it_adds_what_they_measure_and_asks_for_no_more_of_them() ->
     said = closing_lines(replace(UNLABELLED, probe=0.6, source_only=0.7, adapted=0.825), Path("run"))
     assert "Measured with the labels of the target, which chose nothing: 82.5 %." in said
     assert not any("label-these" in line for line in said)
+
+
+def of_labels(shipped: str, kept: int, accuracy: dict[str, float] | None, taken_over: dict[str, Any]) -> str:
+    labels = {"trained": 33, "kept": kept, "accuracy": {shipped: accuracy}, "taken_over": taken_over, "before": None}
+    said = closing_lines(replace(UNLABELLED, shipped=shipped, target_labels=labels), Path("run"))
+    return next(line for line in said if ("target labels" in line and "33" in line) or "taken over" in line)
+
+
+def test_target_labels_are_said_to_train_only_the_models_that_saw_them() -> None:
+    measured = {"accuracy": 6 / 7, "low": 0.49, "high": 0.97}
+    own = "33 target labels trained it; on the 7 that were kept it is 85.7 % right (49 to 97)."
+    assert of_labels("adapted", 7, measured, {}) == own
+    origin = {"source_only": {"run": "r0", "trained": 0}}
+    assert of_labels("adapted", 7, measured, origin) == own
+    assert of_labels("source_only", 7, measured, origin) == (
+        "It was taken over from r0 and saw none of the 33 target labels; "
+        "on the 7 that were kept it is 85.7 % right (49 to 97)."
+    )
+    assert of_labels("source_only", 7, measured, {"source_only": {"run": "r0", "trained": 20}}) == (
+        "It was taken over from r0, where 20 target labels trained it; "
+        "on the 7 that were kept it is 85.7 % right (49 to 97)."
+    )
+
+
+def test_labels_that_were_kept_are_not_denied_where_they_measured_nothing() -> None:
+    assert of_labels("adapted", 0, None, {}) == "33 target labels trained it; none were kept for measuring."
+    missing = of_labels("adapted", 7, None, {})
+    assert missing == "33 target labels trained it; it was not measured on the 7 that were kept."
 
 
 def test_where_adaptation_did_not_help_another_method_is_named() -> None:

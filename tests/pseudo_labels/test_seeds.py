@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,24 +22,15 @@ def two_clusters() -> tuple[Tensor, Tensor, Tensor]:
     return features, logits, seeds
 
 
-def test_two_known_images_turn_clusters_that_have_the_wrong_names() -> None:
+def test_two_known_images_of_each_class_turn_clusters_that_have_the_wrong_names() -> None:
     features, logits, seeds = two_clusters()
     truth = torch.arange(20) // 10
     assert torch.equal(kmeans_pseudo_labels(features, logits_MK=logits), 1 - truth)
+    seeds[5], seeds[16] = 0, 1
     assert torch.equal(kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds), truth)
     for chunk in (3, 7):
         found = kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds, chunk=chunk)
         assert torch.equal(found, truth)
-
-
-def test_the_centroids_of_the_first_round_weigh_seeds_as_much_as_predictions() -> None:
-    """By hand: one class, ten guesses of probability p and one seed, whose weight is the sum of the guesses."""
-    features = torch.cat([torch.tensor([[1.0, 0.0]]).repeat(10, 1), torch.tensor([[0.0, 1.0], [0.0, -1.0]])])
-    logits = torch.tensor([[9.0, -9.0]]).repeat(12, 1)
-    seeds = torch.full((12,), -1)
-    seeds[10], seeds[11] = 0, 1
-    found = kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds)
-    assert found.tolist() == [0] * 11 + [1]
 
 
 def test_known_rows_are_certain_and_spread_to_their_neighbours() -> None:
@@ -63,13 +55,16 @@ def test_a_known_label_stays_even_alone_in_a_foreign_cluster() -> None:
     assert found[0] == 0
 
 
-def test_seeded_clusters_are_those_of_plain_loops() -> None:
-    """Round 1 by the softmax and the known rows, round 2 by the assignment; a 1 is appended, all rows of length 1."""
-    generator = torch.Generator().manual_seed(3)
+@pytest.mark.parametrize("draw", range(6))
+def test_seeded_clusters_are_those_of_plain_loops(draw: int) -> None:
+    """Round 1 by the softmax and the known rows, round 2 by the assignment; a 1 is appended, all rows of length 1.
+
+    n known rows of a class weigh n / (n + 2) of what its predictions weigh.
+    """
+    generator = torch.Generator().manual_seed(draw)
     features = torch.randn(40, 3, generator=generator)
-    logits = torch.randn(40, 4, generator=generator) - torch.tensor(
-        [0, 0, 0, 4.0]
-    )  # hardly any guess of the last class
+    hardly_any_of_the_last = torch.tensor([0, 0, 0, 4.0])
+    logits = torch.randn(40, 4, generator=generator) - hardly_any_of_the_last
     seeds = torch.full((40,), -1)
     seeds[torch.tensor([2, 5, 9, 11, 30])] = torch.tensor([0, 0, 0, 1, 3])
     rows, known = logits.softmax(1).tolist(), seeds.tolist()
@@ -80,7 +75,7 @@ def test_seeded_clusters_are_those_of_plain_loops() -> None:
     weights = []
     for k in range(4):
         mass = sum(row[k] for row, seed in zip(rows, known, strict=True) if seed < 0)
-        weights.append(max(1.0, mass / max(1, known.count(k))))
+        weights.append(max(1.0, mass / (known.count(k) + 2)))
 
     def assign(shares: list[list[float]], present: set[int]) -> list[int]:
         found = []
@@ -101,5 +96,5 @@ def test_seeded_clusters_are_those_of_plain_loops() -> None:
     first = assign(soft, called)
     second = assign([[float(k == label) for k in range(4)] for label in first], set(first))
     assert kmeans_pseudo_labels(features, logits_MK=logits, seeds_M=seeds).tolist() == second
-    assert len(set(second)) == 4
-    assert weights[3] == 1.0 < weights[0]
+    assert len(set(second)) >= 3
+    assert weights[3] == 1.0 < weights[0] < weights[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from made_up_evidence import EvidenceMaker
 from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.prior import (
+    MOST_IMAGES,
     black_box_shift,
     confusion_counts,
     estimate_prior,
+    for_shares,
     likelihood_shift,
     named_shares,
     reweighted,
@@ -47,6 +50,24 @@ def test_the_estimate_and_both_others_find_the_balance() -> None:
     assert ((prior.low_K <= truth) & (truth <= prior.high_K)).all()
     assert (prior.low_K <= prior.shares_K).all()
     assert (prior.shares_K <= prior.high_K).all()
+
+
+def test_a_large_target_is_sampled_with_its_features_of_larger_images() -> None:
+    seen, _ = shifted()
+    many = torch.arange(MOST_IMAGES + 1) % 200
+    features, logits = seen.target_features_MD[many], seen.target_logits_MK[many]
+    ground = seen.source_features_ND, features
+    large = replace(
+        seen,
+        target_features_MD=features,
+        target_logits_MK=logits,
+        source_ground_NG=ground[0],
+        target_ground_MG=ground[1],
+    )
+    found = for_shares(large)
+    assert found.target_ground_MG is not None
+    assert torch.equal(found.target_ground_MG, found.target_features_MD)
+    assert len(found.target_logits_MK) == MOST_IMAGES
 
 
 def test_the_likelihood_is_of_calibrated_probabilities() -> None:

@@ -17,6 +17,9 @@ from pmtrans.cli.ending import closing_lines
 from pmtrans.cli.predict import Prior
 from pmtrans.config import Config
 from pmtrans.data.batch import Batch
+from pmtrans.data.domain import Domain, LabelledDomain
+from pmtrans.data.domains import Data
+from pmtrans.data.reading.read import Target
 from pmtrans.errors import ConfigError, ModelError
 from pmtrans.inference.predictor import load
 from pmtrans.methods import METHODS, Sizes
@@ -26,9 +29,11 @@ from pmtrans.methods.pmtrans import PMTrans
 from pmtrans.methods.pmtrans_options import PMTransOptions
 from pmtrans.model import Model
 from pmtrans.run.metrics import read_metrics
+from pmtrans.selection.calibration import fit_temperature
 from pmtrans.selection.evidence import Evidence
+from pmtrans.selection.prior import likelihood_shift, source_prior
 from pmtrans.settings import load_config
-from pmtrans.training.situation import absent_classes, doubts, smoothed
+from pmtrans.training.situation import absent_classes, doubts, find_situation, smoothed
 from pmtrans.training.train import train
 from tiny_run import Crash, Witness, assert_same_run, crash, write_images
 
@@ -267,6 +272,49 @@ def test_only_of_a_partial_target_classes_may_die_out() -> None:
     assert absent.tolist() == [False] * 3 + [True] * 3
     assert absent_classes(settings("same"), half) is None
     assert absent_classes(settings("partial"), None) is None
+
+
+def one_of(source: torch.Tensor, classes: int, images: int) -> Data:
+    """A source of these labels and an unlabelled target of so many images; none of them exists."""
+    labelled = LabelledDomain(
+        Domain(Path(), tuple(map(str, range(len(source))))), tuple(source.tolist()), tuple("abcdef"[:classes])
+    )
+    nothing = LabelledDomain(Domain(Path(), ()), (), labelled.classes)
+    return Data(labelled, nothing, Target(Domain(Path(), tuple(map(str, range(images)))), None, ()))
+
+
+def test_the_balance_of_an_open_target_is_that_of_its_known_classes() -> None:
+    """Of the known images a half, a third and a sixth; as many images of no class lean to the last one."""
+    known = torch.tensor([0, 1, 2]).repeat_interleave(torch.tensor([30, 20, 10]))
+    features = clusters(torch.cat([known, torch.full((60,), 3)]), 4)
+    logits = 3 * features[:, :3]
+    logits[60:, 2] += 3.0
+    source = torch.arange(3).repeat(10)
+    of_source = clusters(source, 4, 1)
+    seen = Evidence(of_source, 3 * of_source[:, :3], source, features, logits)
+    data = one_of(source, 3, 120)
+    prior = find_situation(settings("open"), data, seen).prior
+    assert prior is not None
+    assert prior.shares_K.tolist() == pytest.approx([1 / 2, 1 / 3, 1 / 6], abs=0.03)
+    assert prior.mlls_K.tolist() == pytest.approx([1 / 2, 1 / 3, 1 / 6], abs=0.03)
+    same = find_situation(settings("same"), data, seen).prior
+    assert same is not None
+    assert same.shares_K[2] > 0.5
+
+
+def test_the_likelihood_of_a_balance_starts_from_what_training_saw() -> None:
+    """The source has 80, 16 and 4 images; ``data.balance=classes`` showed as many of each."""
+    source = torch.tensor([0, 1, 2]).repeat_interleave(torch.tensor([80, 16, 4]))
+    of_source, of_target = clusters(source, 3, 1), clusters(torch.arange(3).repeat(20), 3, 2)
+    doubtful = 0.3 * of_source, 0.3 * of_target
+    seen = Evidence(of_source, doubtful[0], source, of_target, doubtful[1])
+    config = load_config(None, [], {"data.balance": "classes"})
+    data = one_of(source, 3, 60)
+    rows = (doubtful[1].double() / fit_temperature(doubtful[0], source)).softmax(1)
+    for of_probe, learned in ((False, torch.full((3,), 1 / 3).double()), (True, source_prior(source, 3))):
+        prior = find_situation(config, data, seen, of_probe).prior
+        assert prior is not None
+        assert prior.mlls_K.tolist() == pytest.approx(likelihood_shift(rows, learned).tolist(), abs=1e-6)
 
 
 def test_a_class_that_was_not_seen_is_rare() -> None:

@@ -133,11 +133,22 @@ def test_the_summary_and_the_report_say_what_they_brought(labelled: Callable[...
     measured = labels["accuracy"]["adapted"]
     assert measured["accuracy"] == pytest.approx(recount(adapted, kept)[0])
     assert 0 <= measured["low"] <= measured["accuracy"] <= measured["high"] <= 1
+    for name, stage in (("probe", run / "probe"), ("source_only", run / "baseline")):
+        assert labels["accuracy"][name]["accuracy"] == pytest.approx(recount(stage / "model", kept)[0])
+        assert labels["taken_over"][name] == {"run": "before", "trained": 0}
+    assert "adapted" not in labels["taken_over"]
     assert labels["before"]["run"] == "before"
     assert labels["before"]["accuracy"] == pytest.approx(recount(before / "model", kept)[0])
     page = write_report(run, figures=False).read_text()
     assert "What the target labels brought" in page
     assert "before, the run before the labels" in page
+    assert "source only, taken over from before" in page
+    onwards = train(labelled(), tmp_path / "onwards", Witness(), start_from=run)
+    assert onwards.target_labels is not None
+    assert onwards.target_labels["taken_over"]["probe"] == {
+        "run": "run",
+        "trained": 0,
+    }  # and that one had it from before
 
 
 def test_a_run_that_was_cut_resumes_to_the_same_weights(labelled: Callable[..., Config], tmp_path: Path) -> None:

@@ -73,9 +73,18 @@ def _of_labels(summary: Summary) -> str:
     """What the target labels trained, and what those that were kept measure of the shipped model."""
     labels = summary.target_labels or {}
     text = f"{labels['trained']} target labels trained it"
+    if origin := labels.get("taken_over", {}).get(summary.shipped):
+        text = f"It was taken over from {one_line(origin['run'], 60)}"
+        text += (
+            f", where {origin['trained']} target labels trained it"
+            if origin["trained"]
+            else f" and saw none of the {labels['trained']} target labels"
+        )
     measured = labels["accuracy"].get(summary.shipped)
-    if measured is None:
+    if not labels["kept"]:
         return f"{text}; none were kept for measuring."
+    if measured is None:
+        return f"{text}; it was not measured on the {labels['kept']} that were kept."
     low, high = (100 * measured[side] for side in ("low", "high"))
     text += f"; on the {labels['kept']} that were kept it is {_percent(measured['accuracy'])} right"
     text += f" ({low:.0f} to {high:.0f})"

@@ -33,8 +33,8 @@ class Predictor:
     ) -> None:
         if prior is not None and trained.balance is None:
             raise ModelError(
-                "This model folder has no class balance, which --prior needs: train again with a held-out part of the "
-                "source (data.holdout above 0)."
+                "This model folder has no class balance, which --prior needs: `pmtrans train` with a held-out part of "
+                "the source (data.holdout above 0) writes it, `pmtrans adapt`, which sees no source, does not."
             )
         self.trained, self.prior = trained, prior
         self.device = choose_device(device)

@@ -45,7 +45,7 @@ class Summary:
     verdict_reason: str | None
     compared_with: str | None  # which of the other two that was
     evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
-    target_labels: dict[str, Any] | None = None  # given ones: trained, kept, accuracy on those kept by model, before
+    target_labels: dict[str, Any] | None = None  # given ones: trained, kept, accuracy on those kept by model
     sources: dict[str, Any] | None = None  # of several sources: images, held_out, accuracy by model, contribution
     given: str | None = None  # the run or model that was moved without its source; its numbers are ``source_only``
     old: dict[str, Any] = field(default_factory=dict)  # of each old place: measure, images, given, adapted

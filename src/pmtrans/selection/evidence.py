@@ -95,6 +95,15 @@ class Evidence:
             source_ground_NG=None if self.source_ground_NG is None else self.source_ground_NG[kept_N],
         )
 
+    def of_target(self, rows_R: Tensor) -> Evidence:
+        """With these target images alone."""
+        return replace(
+            self,
+            target_features_MD=self.target_features_MD[rows_R],
+            target_logits_MK=self.target_logits_MK[rows_R],
+            target_ground_MG=None if self.target_ground_MG is None else self.target_ground_MG[rows_R],
+        )
+
     def sampled(self) -> Evidence:
         """This evidence; with more than ``MANY_CLASSES``, that of an even sample of the images."""
         if self.classes <= MANY_CLASSES:

@@ -22,7 +22,7 @@ Shapes: N held-out source images, M target images, K classes, R resamplings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -64,8 +64,11 @@ def named_shares(shares_K: Tensor, classes: Sequence[str]) -> dict[str, float]:
     return {name: round(share, 6) for name, share in zip(classes, shares_K.tolist(), strict=True)}
 
 
-def estimate_prior(evidence: Evidence) -> TargetPrior:
-    """The target's balance as a model shows it that never trained on the target."""
+def estimate_prior(evidence: Evidence, learned_K: Tensor | None = None) -> TargetPrior:
+    """The target's balance as a model shows it that never trained on the target.
+
+    ``learned_K``: the balance that its training saw, where it is not that of the held-out source.
+    """
     evidence = for_shares(evidence)
     classes, features_MD, logits_MK = evidence.classes, evidence.target_features_MD, evidence.target_logits_MK
     near_M = propagated_probabilities(features_MD, logits_MK.softmax(1)).argmax(1)
@@ -78,7 +81,7 @@ def estimate_prior(evidence: Evidence) -> TargetPrior:
         confusion_KK = confusion_counts(evidence.source_predictions_N(), evidence.source_labels_N, classes)
         bbse_K = black_box_shift(confusion_KK, torch.bincount(predicted_M, minlength=classes).double())
     temperature = fit_temperature(evidence.source_logits_NK, evidence.source_labels_N)
-    source_K = source_prior(evidence.source_labels_N, classes)
+    source_K = source_prior(evidence.source_labels_N, classes) if learned_K is None else learned_K
     mlls_K = likelihood_shift((logits_MK.double() / temperature).softmax(1), source_K)
     shares_K = torch.bincount(near_M, minlength=classes).double() / len(near_M)
     return TargetPrior(shares_K, low_K, high_K, bbse_K, mlls_K)
@@ -87,12 +90,7 @@ def estimate_prior(evidence: Evidence) -> TargetPrior:
 def for_shares(evidence: Evidence) -> Evidence:
     """This evidence, or that of an even sample of the target where it is large."""
     evidence = evidence.sampled()
-    kept = evenly(len(evidence.target_logits_MK), MOST_IMAGES)
-    return replace(
-        evidence,
-        target_features_MD=evidence.target_features_MD[kept],
-        target_logits_MK=evidence.target_logits_MK[kept],
-    )
+    return evidence.of_target(evenly(len(evidence.target_logits_MK), MOST_IMAGES))
 
 
 def share_intervals(labels_LM: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.settings import validate
 from pmtrans.texts import read_json, read_yaml
+from pmtrans.training.target_labels import trained_names
 
 # what the weights of a source stage depend on, and what must be held out again
 SAME = (
@@ -45,7 +46,8 @@ def adopt_stages(
                     shutil.copyfile(file, temporary / file.name)
             trained = old.adapted if old.adapted.is_dir() else old.model  # a source-only run may ship its probe
             shutil.copytree(trained, temporary / old.model.name)
-            write_json(temporary / new.origin.name, {"run": donor.resolve().name, "same_target": same_target})
+            origin = {"run": donor.resolve().name, "same_target": same_target, "target_labels": _labels(run, old)}
+            write_json(temporary / new.origin.name, origin)
 
 
 def _finished_source(run: RunFolder, shown: str) -> RunFolder:
@@ -57,6 +59,14 @@ def _finished_source(run: RunFolder, shown: str) -> RunFolder:
     if not (run.probe.finished.is_file() and source.finished.is_file() and source.model.is_dir()):
         raise RunError(f"--from {shown!r} has no finished source stage: resume it first, or take another run.")
     return source
+
+
+def _labels(run: RunFolder, stage: RunFolder) -> int:
+    """How many target labels trained a stage of ``run``, which may have taken it over itself."""
+    if stage.origin.is_file():
+        count = _read(stage.origin, one_line(run.path), dict[str, Any]).get("target_labels", 0)
+        return count if isinstance(count, int) else 0  # earlier versions wrote none
+    return len(trained_names(run))
 
 
 def _refuse_unlike(run: RunFolder, shown: str, config: Config, classes: tuple[str, ...], data: dict[str, Any]) -> None:

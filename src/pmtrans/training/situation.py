@@ -24,7 +24,7 @@ from pmtrans.selection.calibration import calibrated_probabilities, fit_temperat
 from pmtrans.selection.collapse import TAKEN_OVER, predicted_counts
 from pmtrans.selection.evidence import Evidence, judged_places
 from pmtrans.selection.prior import TargetPrior, estimate_prior, for_shares, named_shares, source_prior
-from pmtrans.selection.unknown_threshold import calibrate_unknown, fit_unknown
+from pmtrans.selection.unknown_threshold import UnknownThreshold, calibrate_unknown, fit_unknown
 
 IMAGES_PER_CLASS = 5  # of the target, below which no class is said to be missing
 HARDLY_ANY = 0.15  # of the typical share: more cautious than what ``partial`` leaves out
@@ -57,26 +57,46 @@ class Situation:
         """Class balance and threshold of the shipped model, from its own outputs; the share that it calls unknown."""
         if evidence is None or self.prior is None:
             return None
-        own_K = self.source_K if shipped != "adapted" else mean_prediction(evidence)
-        shares = (own_K, self.source_K, smoothed(self.prior.shares_K, len(evidence.target_logits_MK)))
+        unknown = _threshold(self.config, evidence, self.labelled)
+        known = _of_known_classes(evidence, unknown)
+        own_K = self.source_K if shipped != "adapted" else mean_prediction(known)
+        shares = (own_K, self.source_K, smoothed(self.prior.shares_K, len(known.target_logits_MK)))
         balance = ClassBalance(*(tuple(one.tolist()) for one in shares))
-        is_open = self.config.data.target_classes == "open"
-        unknown = fit_unknown(evidence.target_logits_MK) if is_open else None
-        if unknown is not None and self.labelled is not None:
-            rows, labels = self.labelled
-            unknown = calibrate_unknown(unknown, evidence.target_logits_MK[rows], labels)
         annotate_model(folder.model, balance, unknown)
         return None if unknown is None else unknown.share(evidence.target_logits_MK)
 
 
-def find_situation(config: Config, data: Data, evidence: Evidence | None) -> Situation:
-    """``evidence``: that of the model before adaptation."""
+def find_situation(config: Config, data: Data, evidence: Evidence | None, of_probe: bool = False) -> Situation:
+    """``evidence``: that of the model before adaptation; a probe sees the source as it is, whatever the balance."""
     labels_N = torch.tensor((*data.source.labels, *data.holdout.labels))
     source_K = source_prior(labels_N, len(data.source.classes))
-    if config.data.balance == "classes":
+    is_balanced = config.data.balance == "classes"
+    if is_balanced:
         source_K = torch.full_like(source_K, 1 / len(source_K))
-    prior = None if evidence is None else estimate_prior(evidence)
-    return Situation(config, data.source.classes, source_K, prior, _labelled_rows(data))
+    labelled, prior = _labelled_rows(data), None
+    if evidence is not None:
+        known = _of_known_classes(evidence, _threshold(config, evidence, labelled))
+        prior = estimate_prior(known, source_K if is_balanced and not of_probe else None)
+    return Situation(config, data.source.classes, source_K, prior, labelled)
+
+
+def _threshold(config: Config, evidence: Evidence, labelled: tuple[Tensor, Tensor] | None) -> UnknownThreshold | None:
+    """From when on a target image is of no known class; None where all are."""
+    if config.data.target_classes != "open":
+        return None
+    unknown = fit_unknown(evidence.target_logits_MK)
+    if labelled is not None:
+        rows, labels = labelled
+        unknown = calibrate_unknown(unknown, evidence.target_logits_MK[rows], labels)
+    return unknown
+
+
+def _of_known_classes(evidence: Evidence, unknown: UnknownThreshold | None) -> Evidence:
+    """Without the target images that are called unknown, if any others are left."""
+    if unknown is None:
+        return evidence
+    (rows,) = torch.nonzero(unknown.scores(evidence.target_logits_MK) <= 0.5, as_tuple=True)
+    return evidence.of_target(rows) if len(rows) else evidence
 
 
 def _labelled_rows(data: Data) -> tuple[Tensor, Tensor] | None:

@@ -36,7 +36,7 @@ def remember_before_labels(donor: Path, folder: RunFolder, data: Data) -> None:
     if data.target_labels is None or folder.before_labels.is_file():
         return
     run, kept = RunFolder(donor), data.target_labels.kept
-    trained = _trained_names(run)
+    trained = trained_names(run)
     if seen := [name for name in own_names(kept) if name in trained]:
         raise RunError(
             f"--from {one_line(donor)!r} was trained on the labels of {len(seen)} images that this run keeps for "
@@ -51,8 +51,10 @@ def remember_before_labels(donor: Path, folder: RunFolder, data: Data) -> None:
         write_json(folder.before_labels, {"run": donor.resolve().name, "predicted": answers})
 
 
-def describe_labels(data: Data, folder: RunFolder, measured: dict[str, float | None]) -> dict[str, Any] | None:
-    """For the summary; ``measured``: accuracy on the kept labels by model."""
+def describe_labels(
+    data: Data, folder: RunFolder, measured: dict[str, float | None], taken_over: dict[str, Any]
+) -> dict[str, Any] | None:
+    """For the summary; ``measured``: accuracy on the kept labels by model; ``taken_over``: those of another run."""
     labels = data.target_labels
     if labels is None:
         return None
@@ -63,6 +65,7 @@ def describe_labels(data: Data, folder: RunFolder, measured: dict[str, float | N
         **({"unknown": len(labels.unknown)} if len(labels.unknown) else {}),
         "level": 0.95,
         "accuracy": {name: with_interval(value, count) for name, value in measured.items()},
+        "taken_over": taken_over,
         "before": _before(folder, data),
     }
 
@@ -79,7 +82,8 @@ def _before(folder: RunFolder, data: Data) -> dict[str, Any] | None:
         return None
 
 
-def _trained_names(run: RunFolder) -> set[str]:
+def trained_names(run: RunFolder) -> set[str]:
+    """The target images whose labels trained a run."""
     try:
         return set(read_json(run.target_labels, dict[str, list[str]])["trained"])
     except (OSError, TextError, KeyError):

@@ -167,7 +167,7 @@ def _run_stages(config: Config, folder: RunFolder, session: Session) -> Summary:
         assert adapted is not None, "the main process has what came of each stage"
         seconds = sum(stage.seconds for stage in (probe, source_only, adapted) if stage is not None)
         before = source_only or (adapted if name == "source_only" else probe)
-        situation = find_situation(config, session.data, before.evidence)
+        situation = find_situation(config, session.data, before.evidence, before is probe)
         return conclude(config, folder, probe, source_only, adapted, reference, seconds, situation, session.data)
 
     summary = session.processes.on_main(concluded, Summary)

@@ -99,13 +99,19 @@ def test_a_restore_brings_the_last_good_weights_back_and_starts_again() -> None:
     assert layer.weight.requires_grad
     assert (int(safe.begin), int(safe.stretch), int(safe.restores)) == (16, 1, 1)
     assert float(safe.strength(Moment(16, 100, 10), 8)) == 0
-    enter(safe, [3, 3, 3, 3, 1, 1, 1, 1], 8, first=16)
-    assert at(24)  # T_r = 8 steps after the last: not less than T_r ago
-    assert int(safe.stretch) == 1
-    safe.stretch.fill_(2)
-    enter(safe, [5, 5, 5, 5, 1, 1, 1, 1], 8, first=24)
-    assert at(32)  # 8 steps after a restore, T_r was 16: twice as slow from now on
-    assert (int(safe.begin), int(safe.stretch), int(safe.restores)) == (32, 4, 3)
+
+
+def test_restores_that_follow_within_t_r_double_it() -> None:
+    """Restores come at ends of periods only: the next one is exactly T_r = 1 period later."""
+    layer = nn.Linear(2, 2)
+    safe = SafeTraining([layer], smallest_part=1)
+    course = []
+    for number, diversity in enumerate([6, 1, 1, 6, 1, 6, 6, 6, 6, 6, 1]):
+        enter(safe, [diversity] * 8, 8, first=8 * number)
+        restored = safe.watch(Moment(8 * number + 8, 100, 10), 8, [layer])
+        course.append((restored, int(safe.stretch)))
+    assert course[:5] == [(False, 1), (True, 1), (True, 2), (False, 2), (True, 4)]
+    assert course[5:] == [(False, 4)] * 5 + [(True, 4)]  # six periods after the last one
 
 
 def test_after_a_restore_the_last_good_period_stays_the_reference() -> None:

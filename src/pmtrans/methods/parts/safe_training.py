@@ -81,7 +81,7 @@ class SafeTraining(nn.Module):
         kept, present = self.snapshot, nn.ModuleList(modules)
         (_copy(kept, present) if unsafe else _copy(present, kept))
         if unsafe:
-            again = (self.restores > 0) & (moment.step - self.begin < self.stretch * period)
+            again = (self.restores > 0) & (moment.step - self.begin <= self.stretch * period)
             self.stretch *= 1 + again.long()
             self.begin.fill_(moment.step)
             self.restores += 1

@@ -35,6 +35,8 @@ def target_labels(material: Material) -> Section | None:
         if entry is None or (name == "adapted" and summary.method == "source_only"):
             continue
         measured = labels["accuracy"].get(name)
+        if origin := labels.get("taken_over", {}).get(name):
+            title = f"{title}, taken over from {one_line(origin['run'], 80)}"
         shown = f"{title} (shipped)" if name == summary.shipped else title
         rows.append(
             {
