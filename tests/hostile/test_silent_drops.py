@@ -57,6 +57,17 @@ def test_links_that_are_no_images_and_long_targets_of_links_do_no_harm(tmp_path:
     ]
 
 
+@pytest.mark.parametrize("end", [512, 1024, 10_240])  # bytes of zeros between the two
+def test_what_follows_the_end_of_a_tar_is_not_dropped(tmp_path: Path, end: int) -> None:
+    first, second = (write_members(tmp_path / f"{name}.tar", {f"{name}.png": picture(1)}).read_bytes() for name in "ab")
+    shard = tmp_path / "x.tar"
+    shard.write_bytes(first.rstrip(b"\0") + bytes(-len(first.rstrip(b"\0")) % 512 + end) + second)
+    with pytest.raises(DataError, match=r"x\.tar: it continues after the mark of its end .*: join tars with tar -A"):
+        read_target(shard, [])
+    shard.write_bytes(first + bytes(3_000_000))
+    assert len(read_target(shard, []).domain) == 1
+
+
 @pytest.mark.parametrize("classes", [["007", "7", "-1"], ["-1", "0"], ["7.0", "7"], [" a b", "a b"], ["\udcff", "x"]])
 def test_classes_come_back_from_shards_as_they_were(tmp_path: Path, classes: list[str]) -> None:
     folder = write_domain(tmp_path / "shop", classes, 2, tint=0)

@@ -37,7 +37,7 @@ except ImportError:  # Windows: two processes may make the same index, and one o
     fcntl = None  # type: ignore[assignment]
 
 LABEL_KEYS = ("class_name", "label_name", "class", "category", "cls", "label", "class_id", "label_id", "target", "y")
-_FORMAT = 2
+_FORMAT = 3
 _MAX_LABEL = 1 << 20  # bytes of a .cls or .json
 _MAX_NAME = 1 << 16
 _READ_AHEAD = 1 << 20
@@ -171,6 +171,10 @@ def _members(file: IO[bytes], size: int, shard: str) -> Iterator[tuple[str, int,
         if len(header) < HEADER:
             raise DataError(f"{one_line(shard)}: truncated: it ends after {size} bytes without the mark of its end")
         if header[0] == 0 and not header.strip(b"\0"):
+            while rest := file.read(_READ_AHEAD):
+                if rest.strip(b"\0"):
+                    after = f"it continues after the mark of its end at byte {position}"
+                    raise DataError(f"{one_line(shard)}: {after}: join tars with tar -A")
             return
         length = header_size(header)
         if length < 0 or not _is_valid(header):
