@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from pmtrans.addresses import absolute, open_filesystem, reached
 from pmtrans.data.image import is_image_name
 from pmtrans.data.packed import HEADER, header_size, packed_path, remote_version
-from pmtrans.data.reading.folders import is_leftover_name
-from pmtrans.data.reading.left_out import LeftOut, has_other_format
+from pmtrans.data.reading.folders import is_hidden_image, is_leftover_name
+from pmtrans.data.reading.left_out import LeftOut
 from pmtrans.data.reading.listing import canonical_label
 from pmtrans.errors import DataError, one_line
 from pmtrans.files import write_atomically
@@ -54,8 +54,7 @@ class ShardIndex:
     labels: list[str | None]
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    other_formats: int = 0  # images that no decoder here reads, and the first of them
-    of_other_format: str = ""
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     def paths(self, shard: str) -> list[str]:
         """The path of every image, for ``data.packed``."""
@@ -118,6 +117,8 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
     left_out = LeftOut()
     for name, offset, length in _members(file, size, shard):
         if is_leftover_name(name):
+            if is_hidden_image(name):
+                left_out.add("hidden images", name)
             continue
         if is_image_name(name):
             names.append(name)
@@ -125,8 +126,7 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
             if len(names) > MAX_IMAGES:
                 raise DataError(f"{one_line(shard)}: more than {MAX_IMAGES} images: divide it")
             continue
-        if has_other_format(name):
-            left_out.add(name)
+        left_out.look_at(os.path.basename(name))
         stem, suffix = os.path.splitext(name)
         suffix = suffix.lower()
         if suffix in (".cls", ".json") and length <= _MAX_LABEL and (suffix == ".cls" or labels.get(stem) is None):
@@ -147,8 +147,7 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
         [_label_of(name, labels) for name in names],
         found[:, 0].copy(),
         found[:, 1].copy(),
-        left_out.other_formats,
-        left_out.of_other_format,
+        left_out,
     )
 
 
@@ -280,7 +279,7 @@ def _store(path: Path, index: ShardIndex, version: str) -> None:
         "format": _FORMAT,
         "version": version,
         "labels": labels,
-        "left_out": [index.other_formats, index.of_other_format],
+        "left_out": index.left_out.found,
     }
     numbers = {label: number for number, label in enumerate(labels)}
     arrays = {
@@ -309,8 +308,8 @@ def _load(path: Path, version: str) -> ShardIndex | None:
             names = text.split("\0") if text else []
             texts: list[str | None] = [*known["labels"], None]  # the last one is number -1
             labels = [texts[number] for number in stored["labels"].tolist()]
-            count, example = known["left_out"]
-            index = ShardIndex(names, labels, stored["offsets"], stored["lengths"], int(count), str(example))
+            left_out = LeftOut({kind: (int(count), str(name)) for kind, (count, name) in known["left_out"].items()})
+            index = ShardIndex(names, labels, stored["offsets"], stored["lengths"], left_out)
     except Exception:  # zip, numpy and JSON each have their own way to say that a file is damaged
         return None
     return index if len(names) == len(labels) == len(index.offsets) == len(index.lengths) else None
