@@ -130,6 +130,12 @@ def test_without_labels_there_are_none(shop: Path, tmp_path: Path) -> None:
         read_source(tmp_path / "out")
 
 
+def test_a_folder_with_the_longest_name_is_packed(shop: Path, tmp_path: Path) -> None:
+    packed = pack_folder(shop.rename(tmp_path / ("ü" * 127)), tmp_path / "out", PackOptions(images_per_shard=5))
+    assert len(set(packed.shards)) == 2
+    assert len(read_source(tmp_path / "out")) == 10
+
+
 def test_the_verb_says_what_it_wrote(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
