@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from pmtrans.addresses import absolute, open_filesystem, reached
 from pmtrans.data.image import is_image_name
-from pmtrans.data.packed import HEADER, header_size, packed_path, remote_version
+from pmtrans.data.packed import HEADER, has_known_format, header_size, packed_path, remote_version
 from pmtrans.data.reading.folders import is_hidden_image, is_leftover_name
 from pmtrans.data.reading.left_out import LeftOut
 from pmtrans.data.reading.listing import canonical_label
@@ -114,6 +115,7 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
     names: list[str] = []
     places: list[tuple[int, int]] = []
     labels: dict[str, str | None] = {}
+    label_files: list[str] = []
     left_out = LeftOut()
     for name, offset, length in _members(file, size, shard):
         if is_leftover_name(name):
@@ -129,7 +131,13 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
         left_out.look_at(os.path.basename(name))
         stem, suffix = os.path.splitext(name)
         suffix = suffix.lower()
-        if suffix in (".cls", ".json") and length <= _MAX_LABEL and (suffix == ".cls" or labels.get(stem) is None):
+        if suffix not in (".cls", ".json"):
+            continue
+        label_files.append(stem + suffix)
+        if suffix == ".cls" and length > _MAX_LABEL:
+            said = f"a label of {length} bytes, {_MAX_LABEL} allowed"
+            raise DataError(f"{one_line(shard)}: {one_line(name, 80)}: {said}")
+        if length <= _MAX_LABEL and (suffix == ".cls" or labels.get(stem) is None):
             file.seek(offset)
             content = file.read(length)
             label = _text_label(content, name) if suffix == ".cls" else _json_label(content, name, shard, label_key)
@@ -137,10 +145,10 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
                 raise DataError(f"{one_line(shard)}: {one_line(name, 80)}: {one_line(label, 60)!r} is no class name")
             if suffix == ".cls" or label is not None:
                 labels[stem] = label
-    if len(set(names)) < len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(f"{one_line(shard)}: holds {one_line(twice, 80)} twice")
+    for of_one_kind in (names, label_files):
+        if len(set(of_one_kind)) < len(of_one_kind):
+            twice = next(name for name, count in Counter(of_one_kind).items() if count > 1)
+            raise DataError(f"{one_line(shard)}: holds {one_line(twice, 80)} twice")
     found = np.array(places, dtype=np.int64).reshape(-1, 2)
     return ShardIndex(
         names,
@@ -197,7 +205,7 @@ def _members(file: IO[bytes], size: int, shard: str) -> Iterator[tuple[str, int,
                 how = "pack it with tar --dereference --hard-dereference"
                 what = "a link inside it" if kind in _LINKS else "no plain file"
                 raise DataError(f"{one_line(shard)}: {one_line(name, 80)} is {what}: {how}")
-            if kind in _FILES:
+            if kind in _FILES and not name.endswith("/"):  # the oldest format has no kind for folders
                 if ".." in name.split("/") or "\0" in name:
                     raise DataError(f"{one_line(shard)}: {one_line(name, 80)} points outside of it")
                 yield name, begin, length
@@ -214,7 +222,7 @@ def _is_valid(header: bytes) -> bool:
         stored = int(header[148:156].strip(b"\0 ") or b"0", 8)
     except ValueError:
         return False
-    return stored == sum(header) - sum(header[148:156]) + 8 * 32 and header[257:262] == b"ustar"
+    return stored == sum(header) - sum(header[148:156]) + 8 * 32 and has_known_format(header)
 
 
 def _short_name(header: bytes) -> str:
