@@ -48,7 +48,7 @@ def gather(
     given: Sequence[str],
     standard_input: IO[bytes],
     root: str | None = None,
-    warn: Callable[[str], object] = lambda warning: None,
+    warn: Callable[[str], None] = lambda warning: None,
 ) -> PathList:
     """Paths from whatever ``data.reading.layouts`` knows (folders sorted), images, and ``-`` for standard input.
 
@@ -61,7 +61,7 @@ def gather(
     return paths
 
 
-def _paths_of(name: str, standard_input: IO[bytes], root: str | None, warn: Callable[[str], object]) -> Iterator[str]:
+def _paths_of(name: str, standard_input: IO[bytes], root: str | None, warn: Callable[[str], None]) -> Iterator[str]:
     path = as_path(name)
     if name == "-":
         yield from _lines(standard_input)

@@ -161,13 +161,16 @@ def test_a_tar_of_the_oldest_format_is_read(tmp_path: Path) -> None:
     with tarfile.open(shard) as tar:
         offsets = [member.offset for member in tar.getmembers()]
     data = bytearray(shard.read_bytes())
-    folder = bytearray(data[offsets[0] : offsets[0] + 512])
-    folder[:100], folder[124:136] = b"inner.png/".ljust(100, b"\0"), b"00000000000\0"
-    for header in (folder, *(memoryview(data)[offset : offset + 512] for offset in offsets)):
-        header[156:157], header[257:] = b"\0", bytes(255)
-        header[148:156] = b" " * 8
-        header[148:156] = b"%06o\0 " % sum(header)
-    shard.write_bytes(folder + data)
+
+    def as_oldest(header: bytes, name: bytes, size: bytes) -> bytes:
+        fields = name.ljust(100, b"\0") + header[100:124] + size + header[136:148]
+        rest = bytes(101) + bytes(255)
+        return fields + b"%06o\0 " % (sum(fields) + sum(rest) + 8 * ord(" ")) + rest
+
+    for offset in offsets:
+        header = bytes(data[offset : offset + 512])
+        data[offset : offset + 512] = as_oldest(header, header[:100], header[124:136])
+    shard.write_bytes(as_oldest(bytes(512), b"inner.png/", b"00000000000\0") + data)
     source = read_source(shard)
     assert [source.classes[label] for label in source.labels] == ["x", "y"]
     assert [content(path) for path in source.paths] == [picture(1), picture(2)]
