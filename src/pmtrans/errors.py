@@ -81,5 +81,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def one_line(text: object, limit: int = 400) -> str:
     """Text from outside made safe to show: no line breaks, no control characters, not endless."""
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"

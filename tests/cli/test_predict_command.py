@@ -44,6 +44,7 @@ def model(saved_model: Callable[..., Path]) -> Path:
 def test_a_dash_is_stdout_and_the_rest_goes_to_stderr(call: Call, model: Path, two_domains: tuple[Path, Path]) -> None:
     source, target = two_domains
     (target / "ant" / "000.png").write_text("broken")
+    (target / "ant" / ".001.png").write_text("hidden")
     code, out, err = call("predict", model, target, source / "bee" / "001.png", "--out", "-", "--abstain-below", 0.9)
     rows = list(csv.DictReader(io.StringIO(out)))
     assert (code, len(rows)) == (0, 19)
@@ -53,6 +54,7 @@ def test_a_dash_is_stdout_and_the_rest_goes_to_stderr(call: Call, model: Path, t
     for row in rows[1:]:
         assert row["abstain"] == ("true" if float(row["probability"]) < 0.9 else "false")
     assert "1 could not be read" in err
+    assert f"warning: {target}: left out: 1 hidden images, such as .001.png" in err
 
 
 def test_paths_come_from_stdin_and_quiet_is_quiet(

@@ -130,11 +130,21 @@ def test_without_labels_there_are_none(shop: Path, tmp_path: Path) -> None:
         read_source(tmp_path / "out")
 
 
+def test_a_folder_with_the_longest_name_is_packed(shop: Path, tmp_path: Path) -> None:
+    packed = pack_folder(shop.rename(tmp_path / ("ü" * 127)), tmp_path / "out", PackOptions(images_per_shard=5))
+    assert len(set(packed.shards)) == 2
+    assert len(read_source(tmp_path / "out")) == 10
+
+
 def test_the_verb_says_what_it_wrote(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (shop / "ant" / ".hidden.png").write_bytes(b"")
     monkeypatch.setattr("sys.argv", ["pmtrans", "pack", str(shop), "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    assert capsys.readouterr().err == f"10 images in 1 shards: {tmp_path / 'out'}\n"
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: {shop}: left out: 1 hidden images, such as .hidden.png: rename them to use them",
+        f"10 images in 1 shards: {tmp_path / 'out'}",
+    ]

@@ -126,5 +126,51 @@ def test_names_of_classes_and_dictionaries_are_still_read(tmp_path: Path) -> Non
     assert read_source(tmp_path / "y.parquet").classes == ("cat", "dog")
 
 
+@pytest.mark.parametrize("column", ["image", "path"])
+@pytest.mark.parametrize("label", [[1, 2], {"a": 1}, b"a\0b"])
+def test_labels_that_are_no_class_names_are_one_line(tmp_path: Path, column: str, label: Any) -> None:
+    images = ["a/1.png", "a/2.png"] if column == "path" else [picture(1), picture(2)]
+    said = refusal(written(tmp_path, {column: images, "label": [None, label]}))
+    assert "row 2: " in said
+    assert "is not a class name" in said
+
+
+@pytest.mark.parametrize("column", ["image", "path"])
+def test_the_bytes_of_a_class_name_are_the_name(tmp_path: Path, column: str) -> None:
+    images: list[Any] = [picture(1), picture(2)]
+    if column == "path":
+        for number, content in enumerate(images):
+            (tmp_path / f"{number}.png").write_bytes(content)
+        images = ["0.png", "1.png"]
+    classes = ["ünï", "dog"]
+    labels = pa.array([name.encode() for name in classes], pa.binary())
+    assert set(read_source(written(tmp_path, {column: images, "label": labels})).classes) == set(classes)
+
+
+def described(path: Path, labels: list[int | None], names: list[str]) -> Path:
+    table = pa.table({"image": [picture(number) for number in range(len(labels))], "label": labels})
+    known = {"info": {"features": {"label": {"names": names}}}}
+    parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps(known)}), path)
+    return path
+
+
+@pytest.mark.parametrize("number", [2, 7, -2])
+def test_a_number_without_a_class_name_is_one_line(tmp_path: Path, number: int) -> None:
+    path = described(tmp_path / "x.parquet", [0, 1, number], ["ant", "bee"])
+    assert f"row 3: {number} is not one of the 2 classes that it names" in refusal(path)
+
+
+def test_minus_one_is_no_label(tmp_path: Path) -> None:
+    path = described(tmp_path / "x.parquet", [0, -1, None], ["ant", "bee"])
+    target = read_target(path, ["ant", "bee"])
+    assert target.labelled is not None
+    assert target.labelled.labels == (0,)
+
+
+def test_a_name_of_any_length_is_read(tmp_path: Path) -> None:
+    path = described(tmp_path / f"{'ü' * 123}.parquet", [0, 1], ["ant", "bee"])
+    assert read_source(path).classes == ("ant", "bee")
+
+
 def test_lists_in_place_of_paths_are_one_line(tmp_path: Path) -> None:
     assert "x.parquet" in refusal(written(tmp_path, {"path": [["a.png"], ["b.png"]], "label": ["a", "b"]}))

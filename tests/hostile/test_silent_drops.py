@@ -57,6 +57,17 @@ def test_links_that_are_no_images_and_long_targets_of_links_do_no_harm(tmp_path:
     ]
 
 
+@pytest.mark.parametrize("end", [512, 1024, 10_240])  # bytes of zeros between the two
+def test_what_follows_the_end_of_a_tar_is_not_dropped(tmp_path: Path, end: int) -> None:
+    first, second = (write_members(tmp_path / f"{name}.tar", {f"{name}.png": picture(1)}).read_bytes() for name in "ab")
+    shard = tmp_path / "x.tar"
+    shard.write_bytes(first.rstrip(b"\0") + bytes(-len(first.rstrip(b"\0")) % 512 + end) + second)
+    with pytest.raises(DataError, match=r"x\.tar: it continues after the mark of its end .*: join tars with tar -A"):
+        read_target(shard, [])
+    shard.write_bytes(first + bytes(3_000_000))
+    assert len(read_target(shard, []).domain) == 1
+
+
 @pytest.mark.parametrize("classes", [["007", "7", "-1"], ["-1", "0"], ["7.0", "7"], [" a b", "a b"], ["\udcff", "x"]])
 def test_classes_come_back_from_shards_as_they_were(tmp_path: Path, classes: list[str]) -> None:
     folder = write_domain(tmp_path / "shop", classes, 2, tint=0)
@@ -101,6 +112,40 @@ def test_what_lies_in_a_folder_and_is_not_read_is_told(tmp_path: Path) -> None:
     assert "2 folders without an image, such as dog: they become no class" in said[2]
     target = read_target(folder, ["ant", "bee"])
     assert [warning for warning in target.warnings if ": left out: " in warning] == said[:2]
+
+
+def test_hidden_images_and_files_without_the_extension_of_one_are_told(tmp_path: Path) -> None:
+    folder = write_domain(tmp_path / "shop", ["ant", "bee"], 2, tint=0)
+    for name in (".4.png", ".5.JPG", "6", "7.bin", "8.png_", "9.PNG "):
+        (folder / "ant" / name).write_bytes(picture(1))
+    expected = [
+        f"{folder}: left out: 4 files without the extension of an image, such as 6: rename those that are images",
+        f"{folder}: left out: 2 hidden images, such as .4.png: rename them to use them",
+    ]
+    assert left_out(folder) == expected
+    assert list(read_target(folder, ["ant", "bee"]).warnings) == expected
+
+
+def test_what_usually_lies_beside_images_is_not_told(tmp_path: Path) -> None:
+    folder = write_domain(tmp_path / "shop", ["ant", "bee"], 2, tint=0)
+    beside = (".DS_Store", "Thumbs.db", "desktop.ini", "Icon\r", "._0.png", ".gitignore", "README", "LICENSE")
+    for name in (*beside, "labels.csv", "notes.txt", "0.json", "0.xml", "0.XMP", "0.npy"):
+        (folder / "ant" / name).write_bytes(b"x")
+    for name in ("__MACOSX", "@eaDir"):
+        write_domain(folder / "ant" / name, ["x"], 1, tint=0)
+    assert left_out(folder) == []
+
+
+def test_hidden_images_and_files_that_are_none_are_told_of_a_shard(tmp_path: Path) -> None:
+    labelled = {"1.png": picture(1), "1.cls": b"ant", "2.png": picture(2), "2.cls": b"bee"}
+    hidden = {".old/3.png": picture(3), "a/.4.png": picture(4), ".old/notes": b"x"}
+    beside = {"__MACOSX/5.png": picture(5), "a/._1.png": b"x", ".gitignore": b"x", "1.txt": b"x", "README": b"x"}
+    shard = write_members(tmp_path / "x.tar", {**labelled, **hidden, **beside, "a/6": b"x"})
+    for _ in range(2):  # made, then from the cache
+        assert left_out(shard) == [
+            f"{shard}: left out: 1 files without the extension of an image, such as 6: rename those that are images",
+            f"{shard}: left out: 2 hidden images, such as .old/3.png: rename them to use them",
+        ]
 
 
 def test_what_lies_in_a_shard_and_is_not_read_is_told(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pmtrans.inference.output import writer_for
 from pmtrans.inference.predict_files import PredictOptions, predict_to_file, predict_to_stream
 from pmtrans.inference.predictor import Predictor, load
 from pmtrans.signals import Interrupted, StopRequest
+from shards_by_hand import write_tar
 
 NOTHING = io.BytesIO()
 
@@ -170,6 +171,17 @@ def test_folders_files_lists_tables_and_stdin_are_read_in_the_order_given(photos
     given = [str(first), str(tmp_path / "list.txt"), "-", str(tmp_path / "table.csv"), "gone.jpg"]
     found = [Path(path).name for path in gather(given, stdin)]
     assert found == ["00.png", "04.png", "02.png", "gone.png", "01.png", "00.png", "05.png", "gone.jpg"]
+
+
+def test_what_is_left_out_of_a_folder_or_shard_is_said(photos: Path, tmp_path: Path) -> None:
+    (photos / "a" / ".hidden.png").write_bytes(b"")
+    shard = write_tar(tmp_path / "x.tar", {"1.png": b"", "2": b""})
+    said: list[str] = []
+    gather([str(photos), str(shard)], NOTHING, warn=said.append)
+    assert said == [
+        f"{photos}: left out: 1 hidden images, such as .hidden.png: rename them to use them",
+        f"{shard}: left out: 1 files without the extension of an image, such as 2: rename those that are images",
+    ]
 
 
 def test_a_file_address_is_the_path_in_it(photos: Path, tmp_path: Path) -> None:

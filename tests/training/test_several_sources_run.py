@@ -66,7 +66,7 @@ def test_a_run_says_how_well_it_does_on_each_source_and_what_each_contributes(
     run = tmp_path / "run"
     witness = Witness()
     summary = train(several(selection__source_contributions=True), run, witness)
-    assert "source a has no images of 1 classes: owl" in witness.said
+    assert "source 'a' has no images of 1 classes: owl" in witness.said
     assert load_model(run / "model").classes == ("cat", "dog", "owl")
     written = json.loads((run / "summary.json").read_text())["sources"]
     assert written == summary.sources

@@ -48,16 +48,22 @@ def pack(
     from pmtrans.cli.running import interruptible
     from pmtrans.data.packing import PackOptions, pack_folder
     from pmtrans.data.reading.folders import list_folder
+    from pmtrans.data.reading.left_out import LeftOut
     from pmtrans.errors import DataError, one_line
     from pmtrans.signals import stop_on_signals
 
     if not folder.is_dir():
         raise DataError(f"{one_line(folder)}: not a folder")
     options = PackOptions(images_per_shard, size, unlabelled, skip_bad)
-    with interruptible(out), stop_on_signals() as stop, progress(len(list_folder(folder)), quiet) as advance:
+    left_out = LeftOut()
+    images = len(list_folder(folder, left_out))
+    if not quiet:
+        for warning in left_out.warnings(folder):
+            typer.echo(f"warning: {warning}", err=True)
+    with interruptible(out), stop_on_signals() as stop, progress(images, quiet) as advance:
         packed = pack_folder(folder, out, options, overwrite, stop, advance)
     if not quiet:
         kept = f", {packed.kept} of them from before" if packed.kept else ""
-        left_out = packed.found - packed.images
-        bad = f"; {left_out} images cannot be read and are left out" if left_out else ""
+        unreadable = packed.found - packed.images
+        bad = f"; {unreadable} images cannot be read and are left out" if unreadable else ""
         typer.echo(f"{packed.images} images in {len(packed.shards)} shards{kept}{bad}: {one_line(out)}", err=True)

@@ -93,7 +93,12 @@ def predict(
     to_stdout = out == "-"
     if not to_stdout:
         writer_for(Path(out))
-    images = gather(paths, sys.stdin.buffer, root)
+
+    def warn(warning: str) -> None:
+        if not quiet:
+            typer.echo(f"warning: {warning}", err=True)
+
+    images = gather(paths, sys.stdin.buffer, root, warn)
     divided = processes > 1 or engine == "ray"
     if divided and to_stdout:
         raise ConfigError("--processes and --engine ray need a file: --out FILE.")

@@ -156,7 +156,7 @@ def _read_range(shard: str, begin: int, length: int) -> bytes:
 
 
 def _is_header_of(packed: PackedImage, header: bytes) -> bool:
-    if header[257:262] != b"ustar" or header_size(header) != packed.length:
+    if not has_known_format(header) or header_size(header) != packed.length:
         return False
     name = os.fsencode(packed.name)
     if len(name) > 100 or not name.isascii():  # the whole name is in a block before
@@ -164,6 +164,11 @@ def _is_header_of(packed: PackedImage, header: bytes) -> bool:
     found = header[:100].split(b"\0", 1)[0]
     prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
     return (prefix + b"/" + found if prefix else found).removeprefix(b"./") == name
+
+
+def has_known_format(header: bytes) -> bool:
+    """Whether a tar header is of POSIX or GNU, or of the older tar, which wrote no name of a format."""
+    return header[257:262] in (b"ustar", bytes(5))
 
 
 def header_size(header: bytes) -> int:

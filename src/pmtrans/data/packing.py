@@ -22,7 +22,7 @@ from pmtrans.data.reading.folders import read_folder
 from pmtrans.data.reading.listing import Row
 from pmtrans.data.reading.shard_index import shard_indexes
 from pmtrans.data.reading.shards import PACK, packed_shards
-from pmtrans.data.tar_writer import add_file, tar_file
+from pmtrans.data.tar_writer import add_file, file_stem, tar_file
 from pmtrans.errors import DataError, RunError, one_line
 from pmtrans.files import run_lock, settle, write_atomically, write_json
 from pmtrans.machine import cores
@@ -69,7 +69,7 @@ def pack_folder(
     names = [row.path[len(base) :].replace(os.sep, "/") for row in rows]
     digits = max(3, len(str((len(rows) - 1) // options.images_per_shard)))
     starts = range(0, len(rows), options.images_per_shard)
-    stem = folder.resolve().name or "shard"
+    stem = file_stem(folder.resolve().name) or "shard"
     shards = [f"{stem}-{number:0{digits}d}.tar" for number in range(len(starts))]
     plan: dict[str, object] = {"fingerprint": _fingerprint(rows, names, options), "shards": shards}
     _make_folder(out)

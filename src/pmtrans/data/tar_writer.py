@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_STEM = 200  # bytes, of 255 that a file system allows
+
+
+def file_stem(name: str) -> str:
+    """The begin of a name, short enough for the number, suffix and temporary name of a file that is called after it."""
+    return name if len(os.fsencode(name)) <= _STEM else os.fsencode(name)[:_STEM].decode("utf-8", "ignore")
 
 
 @contextmanager

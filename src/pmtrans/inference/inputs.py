@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, overload
 
 from pmtrans.addresses import as_address, as_path
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.layouts import layout_of, located_paths
+from pmtrans.data.reading.left_out import LeftOut
 from pmtrans.errors import DataError, one_line
 from pmtrans.texts import LIST_BYTES
 
@@ -43,23 +44,32 @@ class PathList(Sequence[str]):
         return os.fsdecode(self._block[self._ends[index] : self._ends[index + 1]])
 
 
-def gather(given: Sequence[str], standard_input: IO[bytes], root: str | None = None) -> PathList:
+def gather(
+    given: Sequence[str],
+    standard_input: IO[bytes],
+    root: str | None = None,
+    warn: Callable[[str], None] = lambda warning: None,
+) -> PathList:
     """Paths from whatever ``data.reading.layouts`` knows (folders sorted), images, and ``-`` for standard input.
 
-    A missing image is kept: its row of the output has the error. No image at all is an error.
+    A missing image is kept: its row of the output has the error. No image at all is an error. ``warn`` is told what a
+    folder or shard holds besides.
     """
-    paths = PathList(path for name in given for path in _paths_of(name, standard_input, root))
+    paths = PathList(path for name in given for path in _paths_of(name, standard_input, root, warn))
     if not len(paths):
         raise DataError(f"{one_line(', '.join(given))}: no image there")
     return paths
 
 
-def _paths_of(name: str, standard_input: IO[bytes], root: str | None) -> Iterator[str]:
+def _paths_of(name: str, standard_input: IO[bytes], root: str | None, warn: Callable[[str], None]) -> Iterator[str]:
     path = as_path(name)
     if name == "-":
         yield from _lines(standard_input)
     elif (layout := layout_of(path)) is not None:
-        yield from located_paths(layout, path, root)
+        left_out = LeftOut()
+        yield from located_paths(layout, path, root, left_out)
+        for warning in left_out.warnings(path):
+            warn(warning)
     elif path.exists() or is_image_name(name):
         yield as_address(name)
     else:

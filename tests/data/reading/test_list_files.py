@@ -75,7 +75,7 @@ def test_a_label_with_spaces_needs_a_tab() -> None:
 
 
 def test_one_image_with_two_labels_is_reported_with_both_lines() -> None:
-    with pytest.raises(MalformedLines, match="line 3: '2' here, '1' on line 1"):
+    with pytest.raises(MalformedLines, match=r"line 3: 'a\.jpg' is '2' here, '1' on line 1"):
         read("a.jpg 1\nb.jpg 1\na.jpg 2")
 
 

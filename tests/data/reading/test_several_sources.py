@@ -27,8 +27,8 @@ def test_classes_are_the_union_and_matched_by_name(tmp_path: Path) -> None:
         *[("a", "Dog", "Dog")] * 2, *[("a", "cat", "cat")] * 2, *[("b", "dog", "Dog")] * 3, *[("b", "owl", "owl")] * 3
     ]  # fmt: skip
     assert source_warnings(source) == (
-        "source a has no images of 1 classes: owl",
-        "source b has no images of 1 classes: cat",
+        "source 'a' has no images of 1 classes: owl",
+        "source 'b' has no images of 1 classes: cat",
     )
 
 
@@ -65,11 +65,11 @@ def test_what_cannot_be_one_source_is_one_line(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     (tmp_path / "link").symlink_to(a)
     for places, said in (
-        ([a, b], "source b has no class in common with the other sources|source a has no class in common"),
+        ([a, b], "source '[ab]' has no class in common with the other sources"),
         ([a, a], "is given twice: each source once"),
         ([a, tmp_path / "link"], "is given twice"),
         ([a, tmp_path / "nowhere"], "there is no such folder or file"),
-        ([a, tmp_path / "numbers"], "source numbers has class ids, another has names: give a classes file"),
+        ([a, tmp_path / "numbers"], "source 'numbers' has class ids, another has names: give a classes file"),
     ):
         with pytest.raises(DataError, match=said) as raised:
             read_sources(places)

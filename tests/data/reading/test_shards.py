@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tarfile
@@ -153,6 +154,41 @@ def test_what_is_no_tar_is_one_line(tmp_path: Path) -> None:
     for name, reason in (("noise", "not a tar file"), ("gzip", "gunzip"), ("damaged", f"damaged at byte {third}")):
         with pytest.raises(DataError, match=reason):
             read_source(tmp_path / f"{name}.tar")
+
+
+def test_a_tar_of_the_oldest_format_is_read(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", {**labelled(1, "x"), **labelled(2, "y")}, tarfile.USTAR_FORMAT)
+    with tarfile.open(shard) as tar:
+        offsets = [member.offset for member in tar.getmembers()]
+    data = bytearray(shard.read_bytes())
+
+    def as_oldest(header: bytes, name: bytes, size: bytes) -> bytes:
+        fields = name.ljust(100, b"\0") + header[100:124] + size + header[136:148]
+        rest = bytes(101) + bytes(255)
+        return fields + b"%06o\0 " % (sum(fields) + sum(rest) + 8 * ord(" ")) + rest
+
+    for offset in offsets:
+        header = bytes(data[offset : offset + 512])
+        data[offset : offset + 512] = as_oldest(header, header[:100], header[124:136])
+    shard.write_bytes(as_oldest(bytes(512), b"inner.png/", b"00000000000\0") + data)
+    source = read_source(shard)
+    assert [source.classes[label] for label in source.labels] == ["x", "y"]
+    assert [content(path) for path in source.paths] == [picture(1), picture(2)]
+    assert source.warnings == ()
+
+
+def test_labels_that_are_too_long_or_given_twice_are_one_line(tmp_path: Path) -> None:
+    shard = write_tar(tmp_path / "a.tar", {"1.png": picture(1), "1.cls": b"ant" * 400_000})
+    with pytest.raises(DataError, match=r"a\.tar: 1\.cls: a label of 1200000 bytes, 1048576 allowed"):
+        read_source(shard)
+    for second in ("1.cls", "1.CLS"):
+        with tarfile.open(shard, "w") as tar:
+            for name, data in (("1.png", picture(1)), ("1.cls", b"ant"), (second, b"bee")):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+        with pytest.raises(DataError, match=r"a\.tar: holds 1\.cls twice"):
+            read_source(shard)
 
 
 def test_two_shards_with_the_same_key_are_refused(tmp_path: Path) -> None:

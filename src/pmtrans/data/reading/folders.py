@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from pmtrans.data.image import is_image_name
-from pmtrans.data.reading.left_out import LeftOut, has_other_format
+from pmtrans.data.reading.left_out import LeftOut
 from pmtrans.data.reading.listing import Listing, Row
 from pmtrans.errors import DataError, one_line
 
@@ -46,8 +46,11 @@ def _walk(folder: str | Path, left_out: LeftOut) -> tuple[list[str], list[str]]:
             raise DataError(f"{one_line(current)}: cannot list this folder ({error.strerror})") from None
         for entry in entries:
             if _is_hidden(entry.name):
-                if entry.name not in _LEFTOVERS and _is_folder(entry) and _has_images(entry.path):
-                    left_out.hidden.append(entry.path)
+                if _is_folder(entry):
+                    if entry.name not in _LEFTOVERS and _has_images(entry.path):
+                        left_out.add("hidden folders", entry.name)
+                elif is_hidden_image(entry.name):
+                    left_out.add("hidden images", entry.name)
                 continue
             if _is_folder(entry):
                 if entry.is_symlink():
@@ -56,15 +59,15 @@ def _walk(folder: str | Path, left_out: LeftOut) -> tuple[list[str], list[str]]:
                     folders.append(entry.path)
             elif is_image_name(entry.name):
                 found.append(entry.path)
-            elif has_other_format(entry.name):
-                left_out.add(entry.path)
+            else:
+                left_out.look_at(entry.name)
     found.sort()
     return found, visited
 
 
-def list_folder(folder: Path) -> list[str]:
+def list_folder(folder: Path, left_out: LeftOut | None = None) -> list[str]:
     """As ``list_images``; a folder without images is refused."""
-    left_out = LeftOut()
+    left_out = left_out or LeftOut()
     return _refuse_none(folder, list_images(folder, left_out), left_out)
 
 
@@ -88,14 +91,21 @@ def read_folder(folder: Path, left_out: LeftOut | None = None) -> Listing:
     labels = [parts[depth] if len(parts) > depth + 1 else None for parts in below]
     if any(labels):
         above, known = below[0][:depth], set(labels)
-        below_top = (path[len(base) :].split(os.sep) for path in sorted(visited) if len(path) > len(base))
-        left_out.empty += [parts[-1] for parts in below_top if parts[:-1] == above and parts[-1] not in known]
+        below_top = (path[len(base) :].split(os.sep) for path in visited if len(path) > len(base))
+        for parts in below_top:
+            if parts[:-1] == above and parts[-1] not in known:
+                left_out.add("empty folders", parts[-1])
     return Listing(folder, [Row(0, *pair) for pair in zip(paths, labels, strict=True)], explicit_labels=False)
 
 
 def is_leftover_name(path: str) -> bool:
     """Whether a folder would leave this file out, in a shard too: hidden, or of a file manager."""
     return any(_is_hidden(part) for part in path.split("/"))
+
+
+def is_hidden_image(path: str) -> bool:
+    """Of a file that is left out: whether it may be an image that somebody wants, and no file manager's copy."""
+    return is_image_name(path) and not any(part in _LEFTOVERS or part.startswith("._") for part in path.split("/"))
 
 
 def _is_hidden(name: str) -> bool:

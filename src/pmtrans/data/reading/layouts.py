@@ -45,7 +45,9 @@ class Layout:
         True  # the labels were written down, so they do mean classes; names of folders may mean anything
     )
     numbered_names: bool = False  # images are extracted to files that are named by the number of their row
-    paths: Callable[[Path], list[str]] | None = None  # a cheaper way to the paths alone; None: those of the rows
+    paths: Callable[[Path, LeftOut], list[str]] | None = (
+        None  # a cheaper way to the paths alone; None: those of the rows
+    )
 
 
 SHARDS = Layout(
@@ -106,8 +108,8 @@ def located_rows(layout: Layout, path: Path, asked: Request, root: str | Path | 
     return [Row(row.line, place, row.label) for row, place in zip(rows, places, strict=True)]
 
 
-def located_paths(layout: Layout, path: Path, root: str | Path | None) -> list[str]:
+def located_paths(layout: Layout, path: Path, root: str | Path | None, left_out: LeftOut) -> list[str]:
     """The paths alone, in the same order."""
     if layout.paths is not None:
-        return layout.paths(path)
-    return [row.path for row in located_rows(layout, path, Request(), root)]
+        return layout.paths(path, left_out)
+    return [row.path for row in located_rows(layout, path, Request(left_out=left_out), root)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pmtrans.errors import one_line
 
@@ -16,36 +17,58 @@ _OTHER_FORMATS = frozenset(
     | {".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw"}
 )
 
-
-def has_other_format(name: str) -> bool:
-    """Whether a file name has the extension of an image that no decoder here reads."""
-    return os.path.splitext(name)[1].lower() in _OTHER_FORMATS
+# What usually lies beside images: texts, tables, annotations, arrays, what cameras and file managers write.
+_BESIDE_IMAGES = frozenset(
+    {".txt", ".lst", ".list", ".csv", ".tsv", ".tab", ".xls", ".xlsx", ".ods", ".parquet", ".pq", ".arrow"}
+    | {".json", ".jsonl", ".ndjson", ".geojson", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".log"}
+    | {".cls", ".names", ".data", ".npy", ".npz", ".mat", ".h5", ".hdf5", ".pkl", ".pickle", ".pt", ".pth"}
+    | {".md", ".rst", ".html", ".htm", ".css", ".js", ".pdf", ".doc", ".docx", ".odt", ".rtf", ".bib"}
+    | {".py", ".ipynb", ".sh", ".md5", ".sha1", ".sha256", ".db", ".url", ".lnk", ".xmp", ".aae", ".thm"}
+)
+_TEXTS = frozenset(
+    {"readme", "license", "licence", "copying", "notice", "authors", "changelog", "version", "citation", "manifest"}
+    | {"makefile", "dockerfile", "md5sums", "sha1sums", "sha256sums", "checksums", "__key__", "icon\r"}
+)
+Kind = Literal["other formats", "no image name", "hidden images", "hidden folders", "empty folders"]
+_SAID: dict[Kind, str] = {
+    "other formats": "files of formats that cannot be read, such as {}: convert them",
+    "no image name": "files without the extension of an image, such as {}: rename those that are images",
+    "hidden images": "hidden images, such as {}: rename them to use them",
+    "hidden folders": "hidden folders with images, such as {}: rename them to use them",
+    "empty folders": "folders without an image, such as {}: they become no class",
+}
 
 
 @dataclass
 class LeftOut:
-    """Gathered while a folder or shards are listed."""
+    """Gathered while a folder or shards are listed: of each kind, how many and the first of their names."""
 
-    other_formats: int = 0
-    of_other_format: str = ""  # the first of them
-    hidden: list[str] = field(default_factory=list)  # folders with images whose names begin with a dot
-    empty: list[str] = field(default_factory=list)  # folders beside those of classes
+    found: dict[Kind, tuple[int, str]] = field(default_factory=dict)
 
-    def add(self, path: str, count: int = 1) -> None:
-        """Files of formats that cannot be read."""
-        self.of_other_format = self.of_other_format or path
-        self.other_formats += count
+    def look_at(self, name: str) -> None:
+        """A file that is not read as an image: add it unless its like is expected beside images."""
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix in _OTHER_FORMATS:
+            self.add("other formats", name)
+        elif suffix not in _BESIDE_IMAGES and name.lower() not in _TEXTS:
+            self.add("no image name", name)
+
+    def add(self, kind: Kind, name: str, count: int = 1) -> None:
+        """``count`` more, of which ``name`` is one."""
+        name = one_line(name, 80)
+        before, first = self.found.get(kind, (0, name))
+        self.found[kind] = (before + count, min(first, name))
+
+    def update(self, other: LeftOut) -> None:
+        """What was gathered elsewhere too."""
+        for kind, (count, name) in other.found.items():
+            self.add(kind, name, count)
 
     def warnings(self, origin: object) -> tuple[str, ...]:
         """One line for each kind."""
-        told = []
-        if self.other_formats:
-            example = one_line(os.path.basename(self.of_other_format), 80)
-            told.append(f"{self.other_formats} files of formats that cannot be read, such as {example}: convert them")
-        if self.hidden:
-            example = one_line(os.path.basename(self.hidden[0]), 80)
-            told.append(f"{len(self.hidden)} hidden folders with images, such as {example}: rename them to use them")
-        if self.empty:
-            example = one_line(os.path.basename(self.empty[0]), 80)
-            told.append(f"{len(self.empty)} folders without an image, such as {example}: they become no class")
+        told = [
+            f"{self.found[kind][0]} {said.format(self.found[kind][1])}"
+            for kind, said in _SAID.items()
+            if kind in self.found
+        ]
         return tuple(f"{one_line(origin)}: left out: {line}" for line in told)

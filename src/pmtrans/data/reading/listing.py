@@ -78,7 +78,8 @@ class RowReader:
             if first.label == label:
                 self.rows.append(Row(line, path, label))
             else:
-                self.problems.append((line, f"{label!r} here, {first.label!r} on line {first.line}"))
+                where = f"{label!r} here, {first.label!r} on line {first.line}"
+                self.problems.append((line, f"{one_line(path, 60)!r} is {where}"))
 
 
 def canonical_label(label: str | None) -> str | None:

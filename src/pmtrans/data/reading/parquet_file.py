@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pmtrans.addresses import open_filesystem, reached
 from pmtrans.errors import DataError, UserError, one_line
 from pmtrans.files import WriteError
-from pmtrans.texts import MAX_IMAGES
+from pmtrans.texts import MAX_IMAGES, is_text
 
 FREE_ROWS, ROWS_PER_BYTE = 1_000_000, 4
 FREE_BYTES, EXPANSION = 64_000_000, 50  # values may be so many times as large as the file
@@ -101,6 +102,17 @@ def _as_python(column: Any) -> list[Any]:
         return list(column.to_pylist())
     values = [*column.dictionary.to_pylist(), None]
     return [values[-1 if place is None else place] for place in column.indices.to_pylist()]
+
+
+def label_in(cell: Any) -> str | None:
+    """The label in a cell as text, None where it is empty; what is neither text nor a number is no class name."""
+    if cell is None or cell != cell:  # NaN
+        return None
+    if isinstance(cell, bytes):
+        cell = cell.decode("utf-8", "surrogateescape")
+    if not isinstance(cell, str | int | float | Decimal) or not is_text(str(cell)):
+        raise DataError(f"{one_line(cell, 80)!r} is not a class name")
+    return str(cell)
 
 
 @contextmanager

@@ -10,18 +10,20 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 from pmtrans.addresses import absolute
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import Row
-from pmtrans.data.reading.parquet_file import Parquet, opened_parquet
+from pmtrans.data.reading.parquet_file import Parquet, label_in, opened_parquet
 from pmtrans.data.reading.shard_index import LABEL_KEYS, index_folder, one_at_a_time, shard_indexes, shard_version
-from pmtrans.data.tar_writer import add_file, tar_file
+from pmtrans.data.tar_writer import add_file, file_stem, tar_file
 from pmtrans.errors import DataError, nearest, one_line
 from pmtrans.files import write_atomically
 from pmtrans.texts import TextError, parse_json
 
 PARQUET = (".parquet", ".pq")
+_FORMAT = "2"  # of the copies
 MANY_EMPTY = 1000  # rows without an image: fewer are unreadable images among others
 _SUFFIXES = ((b"\xff\xd8", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"II*", ".tif"))
 
@@ -79,9 +81,9 @@ def _holds_bytes(opened: Parquet, name: str) -> bool:
 
 def _shard_of(opened: Parquet, version: str, image: str, label: str | None) -> Path:
     """The tar shard in the cache that holds the images of this very file, made if it is not there."""
-    parts = (absolute(opened.address), version, image, label or "")
+    parts = (_FORMAT, absolute(opened.address), version, image, label or "")
     digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-    stem = os.path.splitext(os.path.basename(opened.address))[0]
+    stem = file_stem(os.path.splitext(os.path.basename(opened.address))[0])
     shard = index_folder() / f"{stem}-{digest}.tar"
     if not shard.is_file():
         with one_at_a_time(shard.with_suffix(".making")):
@@ -103,16 +105,28 @@ def _write(path: Path, opened: Parquet, stem: str, image: str, label: str | None
                 key = f"{stem}/{hashlib.blake2b(content, digest_size=8).hexdigest()}-{row:08d}"
                 suffix = next((suffix for start, suffix in _SUFFIXES if content.startswith(start)), ".png")
                 add_file(shard, key + suffix, content)
-                if of_class is not None and of_class == of_class:  # no NaN
-                    text = names[of_class] if isinstance(of_class, int) and 0 <= of_class < len(names) else of_class
-                    add_file(shard, f"{key}.cls", str(text).encode("utf-8", "surrogateescape"))
                 row += 1
+                try:
+                    text = label_in(_named(of_class, names))
+                except DataError as error:
+                    raise DataError(f"{one_line(opened.address)}: row {row}: {error}") from None
+                if text is not None:
+                    add_file(shard, f"{key}.cls", text.encode("utf-8", "surrogateescape"))
                 empty += not content
             if empty >= MANY_EMPTY and 2 * empty > row:
                 raise DataError(
                     f"{one_line(opened.address)}: {empty} of the first {row} rows have no image in {image!r}: "
                     "remove them"
                 )
+
+
+def _named(label: Any, names: list[str]) -> Any:
+    """A number as its name where classes have names; -1 is no label."""
+    if not names or not isinstance(label, int) or label == -1:
+        return label
+    if not 0 <= label < len(names):
+        raise DataError(f"{label} is not one of the {len(names)} classes that it names")
+    return names[label]
 
 
 def _row_number(name: str) -> str:

@@ -187,7 +187,7 @@ def _read(
     if not rows:
         raise DataError(f"{one_line(path)}: no image in this file")
     if not labels_required:
-        asked.left_out.empty.clear()  # folders of a target are no classes
+        asked.left_out.found.pop("empty folders", None)  # folders of a target are no classes
     in_order = sorted(rows, key=lambda row: name_below(row.path))
     warnings = asked.left_out.warnings(path)
     return Listing(path, in_order, layout.explicit_labels, layout.numbered_names, warnings)

@@ -66,12 +66,12 @@ def source_warnings(source: LabelledDomain) -> tuple[str, ...]:
     for number, name in enumerate(source.sources):
         missing = [source.classes[label] for label, having in owners.items() if having and number not in having]
         if missing:
-            warnings.append(f"source {one_line(name)} has no images of {len(missing)} classes: {abbreviate(missing)}")
+            warnings.append(f"source {one_line(name)!r} has no images of {len(missing)} classes: {abbreviate(missing)}")
     for number, name in enumerate(source.sources):
         own = [source.classes[label] for label, having in owners.items() if having == {number}]
         others = [source.classes[label] for label, having in owners.items() if having - {number}]
         if misspelt := describe_misspelt(own, others):
-            warnings.append(f"source {one_line(name)}: {misspelt}")
+            warnings.append(f"source {one_line(name)!r}: {misspelt}")
     return tuple(warnings)
 
 
@@ -80,7 +80,7 @@ def _common_names(parts: Sequence[LabelledDomain], names: Sequence[str]) -> tupl
     with_ids = [name for part, name in zip(parts, names, strict=True) if are_ids(part.classes)]
     if 0 < len(with_ids) < len(parts):
         raise DataError(
-            f"source {one_line(with_ids[0])} has class ids, another has names: "
+            f"source {one_line(with_ids[0])!r} has class ids, another has names: "
             "give a classes file that maps ids to names (data.classes)"
         )
     known: list[str] = []
@@ -102,6 +102,6 @@ def _refuse_strangers(labels: Sequence[Sequence[int]], names: Sequence[str], kno
         if not own & others:
             theirs = abbreviate(known[label] for label in sorted(others))
             raise DataError(
-                f"source {one_line(names[number])} has no class in common with the other sources: "
+                f"source {one_line(names[number])!r} has no class in common with the other sources: "
                 f"it has {abbreviate(known[label] for label in sorted(own))}, they have {theirs}"
             )

@@ -10,10 +10,11 @@ import hashlib
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,9 +23,9 @@ from numpy.typing import NDArray
 
 from pmtrans.addresses import absolute, open_filesystem, reached
 from pmtrans.data.image import is_image_name
-from pmtrans.data.packed import HEADER, header_size, packed_path, remote_version
-from pmtrans.data.reading.folders import is_leftover_name
-from pmtrans.data.reading.left_out import LeftOut, has_other_format
+from pmtrans.data.packed import HEADER, has_known_format, header_size, packed_path, remote_version
+from pmtrans.data.reading.folders import is_hidden_image, is_leftover_name
+from pmtrans.data.reading.left_out import LeftOut
 from pmtrans.data.reading.listing import canonical_label
 from pmtrans.errors import DataError, one_line
 from pmtrans.files import write_atomically
@@ -37,7 +38,7 @@ except ImportError:  # Windows: two processes may make the same index, and one o
     fcntl = None  # type: ignore[assignment]
 
 LABEL_KEYS = ("class_name", "label_name", "class", "category", "cls", "label", "class_id", "label_id", "target", "y")
-_FORMAT = 2
+_FORMAT = 3
 _MAX_LABEL = 1 << 20  # bytes of a .cls or .json
 _MAX_NAME = 1 << 16
 _READ_AHEAD = 1 << 20
@@ -54,8 +55,7 @@ class ShardIndex:
     labels: list[str | None]
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    other_formats: int = 0  # images that no decoder here reads, and the first of them
-    of_other_format: str = ""
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     def paths(self, shard: str) -> list[str]:
         """The path of every image, for ``data.packed``."""
@@ -115,9 +115,12 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
     names: list[str] = []
     places: list[tuple[int, int]] = []
     labels: dict[str, str | None] = {}
+    label_files: list[str] = []
     left_out = LeftOut()
     for name, offset, length in _members(file, size, shard):
         if is_leftover_name(name):
+            if is_hidden_image(name):
+                left_out.add("hidden images", name)
             continue
         if is_image_name(name):
             names.append(name)
@@ -125,11 +128,16 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
             if len(names) > MAX_IMAGES:
                 raise DataError(f"{one_line(shard)}: more than {MAX_IMAGES} images: divide it")
             continue
-        if has_other_format(name):
-            left_out.add(name)
+        left_out.look_at(os.path.basename(name))
         stem, suffix = os.path.splitext(name)
         suffix = suffix.lower()
-        if suffix in (".cls", ".json") and length <= _MAX_LABEL and (suffix == ".cls" or labels.get(stem) is None):
+        if suffix not in (".cls", ".json"):
+            continue
+        label_files.append(stem + suffix)
+        if suffix == ".cls" and length > _MAX_LABEL:
+            said = f"a label of {length} bytes, {_MAX_LABEL} allowed"
+            raise DataError(f"{one_line(shard)}: {one_line(name, 80)}: {said}")
+        if length <= _MAX_LABEL and (suffix == ".cls" or labels.get(stem) is None):
             file.seek(offset)
             content = file.read(length)
             label = _text_label(content, name) if suffix == ".cls" else _json_label(content, name, shard, label_key)
@@ -137,18 +145,17 @@ def read_index(file: IO[bytes], size: int, shard: str, label_key: str | None = N
                 raise DataError(f"{one_line(shard)}: {one_line(name, 80)}: {one_line(label, 60)!r} is no class name")
             if suffix == ".cls" or label is not None:
                 labels[stem] = label
-    if len(set(names)) < len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(f"{one_line(shard)}: holds {one_line(twice, 80)} twice")
+    for of_one_kind in (names, label_files):
+        if len(set(of_one_kind)) < len(of_one_kind):
+            twice = next(name for name, count in Counter(of_one_kind).items() if count > 1)
+            raise DataError(f"{one_line(shard)}: holds {one_line(twice, 80)} twice")
     found = np.array(places, dtype=np.int64).reshape(-1, 2)
     return ShardIndex(
         names,
         [_label_of(name, labels) for name in names],
         found[:, 0].copy(),
         found[:, 1].copy(),
-        left_out.other_formats,
-        left_out.of_other_format,
+        left_out,
     )
 
 
@@ -171,6 +178,10 @@ def _members(file: IO[bytes], size: int, shard: str) -> Iterator[tuple[str, int,
         if len(header) < HEADER:
             raise DataError(f"{one_line(shard)}: truncated: it ends after {size} bytes without the mark of its end")
         if header[0] == 0 and not header.strip(b"\0"):
+            while rest := file.read(_READ_AHEAD):
+                if rest.strip(b"\0"):
+                    after = f"it continues after the mark of its end at byte {position}"
+                    raise DataError(f"{one_line(shard)}: {after}: join tars with tar -A")
             return
         length = header_size(header)
         if length < 0 or not _is_valid(header):
@@ -194,7 +205,7 @@ def _members(file: IO[bytes], size: int, shard: str) -> Iterator[tuple[str, int,
                 how = "pack it with tar --dereference --hard-dereference"
                 what = "a link inside it" if kind in _LINKS else "no plain file"
                 raise DataError(f"{one_line(shard)}: {one_line(name, 80)} is {what}: {how}")
-            if kind in _FILES:
+            if kind in _FILES and not name.endswith("/"):  # the oldest format has no kind for folders
                 if ".." in name.split("/") or "\0" in name:
                     raise DataError(f"{one_line(shard)}: {one_line(name, 80)} points outside of it")
                 yield name, begin, length
@@ -211,7 +222,7 @@ def _is_valid(header: bytes) -> bool:
         stored = int(header[148:156].strip(b"\0 ") or b"0", 8)
     except ValueError:
         return False
-    return stored == sum(header) - sum(header[148:156]) + 8 * 32 and header[257:262] == b"ustar"
+    return stored == sum(header) - sum(header[148:156]) + 8 * 32 and has_known_format(header)
 
 
 def _short_name(header: bytes) -> str:
@@ -276,7 +287,7 @@ def _store(path: Path, index: ShardIndex, version: str) -> None:
         "format": _FORMAT,
         "version": version,
         "labels": labels,
-        "left_out": [index.other_formats, index.of_other_format],
+        "left_out": index.left_out.found,
     }
     numbers = {label: number for number, label in enumerate(labels)}
     arrays = {
@@ -305,8 +316,8 @@ def _load(path: Path, version: str) -> ShardIndex | None:
             names = text.split("\0") if text else []
             texts: list[str | None] = [*known["labels"], None]  # the last one is number -1
             labels = [texts[number] for number in stored["labels"].tolist()]
-            count, example = known["left_out"]
-            index = ShardIndex(names, labels, stored["offsets"], stored["lengths"], int(count), str(example))
+            left_out = LeftOut({kind: (int(count), str(name)) for kind, (count, name) in known["left_out"].items()})
+            index = ShardIndex(names, labels, stored["offsets"], stored["lengths"], left_out)
     except Exception:  # zip, numpy and JSON each have their own way to say that a file is damaged
         return None
     return index if len(names) == len(labels) == len(index.offsets) == len(index.lengths) else None

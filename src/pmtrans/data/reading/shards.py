@@ -66,8 +66,8 @@ def rows_of_tars(
                 f"{one_line(shard)}: {len(missing)} images have no label, such as {one_line(missing[0], 80)}: "
                 "a source needs NAME.cls or NAME.json beside each NAME.jpg"
             )
-        if left_out is not None and index.other_formats:
-            left_out.add(index.of_other_format, index.other_formats)
+        if left_out is not None:
+            left_out.update(index.left_out)
         rows += [Row(0, *pair) for pair in zip(index.paths(shard), index.labels, strict=True)]
     return rows
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pmtrans.data.image import is_image_name
 from pmtrans.data.reading.listing import MalformedLines, Row, RowReader, read_text
-from pmtrans.data.reading.parquet_file import Parquet, opened_parquet
+from pmtrans.data.reading.parquet_file import Parquet, label_in, opened_parquet
 from pmtrans.data.reading.parquet_images import MANY_EMPTY, bytes_column, rows_of_parquet
 from pmtrans.errors import DataError, nearest, one_line
 
@@ -97,7 +97,12 @@ def _read_parquet(path: Path, labels_required: bool, path_column: str | None, la
     reader = RowReader(labels_required)
     for number, (image, label) in enumerate(zip(paths, *(labelled or [[None] * len(paths)]), strict=True), start=1):
         image = image.decode("utf-8", "surrogateescape") if isinstance(image, bytes) else image
-        reader.add(number, str(image or ""), None if label is None or label != label else str(label))
+        try:
+            text = label_in(label)
+        except DataError as error:
+            reader.problems.append((number, str(error)))
+            continue
+        reader.add(number, str(image or ""), text)
     if reader.problems:
         raise MalformedLines(path, reader.problems, unit="row")
     return reader.rows

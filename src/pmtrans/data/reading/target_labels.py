@@ -121,11 +121,16 @@ def _numbers(
             lambda row: (
                 f"{row.label!r} is a label for data.target_classes=open only"
                 if row.label == UNKNOWN
-                else f"{row.label!r} is not a class.{nearest(row.label or '', source_classes)}"
+                else f"{row.label!r} is not a class{_meant(row.label or '', source_classes)}"
             ),
             known,
         )
     return {label: index[named[label]] for label in labels}
+
+
+def _meant(label: str, classes: Sequence[str]) -> str:
+    hint = nearest(label, classes)
+    return f".{hint}" if hint else ""
 
 
 def _by_image(listing: Listing, numbers: dict[str, int], target: Domain, root: str | Path | None) -> dict[int, int]:
