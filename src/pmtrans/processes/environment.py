@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pmtrans.errors import ConfigError, one_line
+from pmtrans.signals import end_after
 
 FOLDER = "PMTRANS_RENDEZVOUS"  # a folder of one user's, where the processes of one machine meet
 SECRET = "PMTRANS_SECRET"  # of a group on several nodes
@@ -60,14 +59,11 @@ def end_with_launcher(environment: Mapping[str, str], grace: float = GRACE) -> N
         return
     launcher = whole_number(environment, LAUNCHER, os.getppid())
 
-    def watch() -> None:
+    def loss() -> None:
         while os.getppid() == launcher:
             time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(grace)
-        os._exit(1)
 
-    threading.Thread(target=watch, name="launcher", daemon=True).start()
+    end_after(loss, grace)
 
 
 @contextmanager
