@@ -27,11 +27,16 @@ def is_started() -> bool:
     return whole_number(os.environ, "WORLD_SIZE", 1) > 1
 
 
-def whole_number(environment: Mapping[str, str], name: str, default: int) -> int:
-    """A variable of the environment, where a launcher may have set it."""
+def whole_number(
+    environment: Mapping[str, str], name: str, default: int, least: int = 0, most: int = 2**31 - 1
+) -> int:
+    """A variable of the environment, where a launcher may have set it. By default it is as large as torch can count."""
     text = environment.get(name, str(default))
-    if not text.isdecimal():
-        raise ConfigError(f"The variable {name} of the environment is {one_line(text, 60)!r}, not a whole number.")
+    if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
+        raise ConfigError(
+            f"The variable {name} of the environment is {one_line(text, 60)!r}, "
+            f"not a whole number from {least} to {most}."
+        )
     return int(text)
 
 
