@@ -63,12 +63,17 @@ def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
 
 
 def test_who_is_interrupted_does_not_wait_for_the_pieces_under_way(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), open_pool(2, "local") as pool:
-        assert pool is not None
-        waiting = pool.submit(held, str(tmp_path))
-        (worker,) = started(tmp_path, 1)
-        begin = time.monotonic()
-        raise KeyboardInterrupt
-    assert time.monotonic() - begin < 15
-    assert waiting.done()
-    assert not worker.is_running()
+    begun: list[psutil.Process] = []
+
+    def interrupted() -> None:
+        with open_pool(2, "local") as pool:
+            assert pool is not None
+            pool.submit(held, str(tmp_path))
+            begun.extend(started(tmp_path, 1))
+            raise KeyboardInterrupt
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - begin < 50  # a piece that is held takes 60 s
+    assert not begun[0].is_running()

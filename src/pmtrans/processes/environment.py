@@ -27,9 +27,7 @@ def is_started() -> bool:
     return whole_number(os.environ, "WORLD_SIZE", 1) > 1
 
 
-def whole_number(
-    environment: Mapping[str, str], name: str, default: int, least: int = 0, most: int = 2**31 - 1
-) -> int:
+def whole_number(environment: Mapping[str, str], name: str, default: int, least: int = 0, most: int = 2**31 - 1) -> int:
     """A variable of the environment, where a launcher may have set it. By default it is as large as torch can count."""
     text = environment.get(name, str(default))
     if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
