@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,12 @@ def killed_once(piece: tuple[int, str]) -> int:
 def always_killed(number: int) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+def held(folder: str) -> None:
+    """Leaves a file named after its process, and takes its time."""
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(60)
 
 
 def killing_once(function: Callable[[str], Result], victim: str, mark: str, path: str) -> Result:

@@ -159,7 +159,7 @@ def test_cores_are_no_more_than_the_quota_of_a_container(
     ("own", "processes", "beside_a_gpu", "on_the_cpu"),
     [
         *[("1", "1", 0, 0), ("2", "1", 1, 1), ("4", "1", 3, 1), ("8", "1", 7, 2), ("16", "1", 8, 4), ("16", "8", 1, 1)],
-        *[("16", "16", 0, 0), ("99", "1", 8, 4), ("few", "many", 8, 4)],
+        *[("16", "16", 0, 0), ("99", "1", 8, 4), ("few", "many", 8, 4), ("16", "9" * 5000, 8, 4)],
     ],
 )
 def test_loader_processes_are_chosen_from_the_cores_of_this_process_and_the_device(

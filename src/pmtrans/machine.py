@@ -220,8 +220,7 @@ def loader_workers(device: torch.device) -> int:
     Beside a GPU every core but one is free to decode. On the CPU the training itself uses all of them: a process for
     each four, or one, so that the others do not wait while an image is decoded. On a single core it could only disturb.
     """
-    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    own = cores() // max(1, int(processes) if processes.isdecimal() else 1)
+    own = cores() // (_count(os.environ.get("LOCAL_WORLD_SIZE", "")) or 1)
     if own <= 1:
         return 0
     return min(MOST_WORKERS, max(1, own // 4) if device.type == "cpu" else own - 1)
@@ -230,7 +229,12 @@ def loader_workers(device: torch.device) -> int:
 def threads_for(processes: int) -> int:
     """Threads of each of several processes: the number in ``OMP_NUM_THREADS``, else an equal share of the cores."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has a number for each nesting
-    return int(first) if re.fullmatch(r"[1-9][0-9]{0,3}", first) else share_of_cores(processes)
+    return _count(first) or share_of_cores(processes)
+
+
+def _count(text: str) -> int | None:
+    """A number of processes or threads; None: it is none that could be meant."""
+    return int(text) if re.fullmatch(r"[1-9][0-9]{0,3}", text) else None
 
 
 def refuse_many(processes: int) -> None:

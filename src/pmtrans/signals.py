@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -32,6 +34,26 @@ class StopRequest:
     def check(self) -> None:
         if self.signal is not None:
             raise Interrupted(self.signal)
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; a real-time signal has a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def end_after(event: Callable[[], object], grace: float = 0.0) -> None:
+    """Once ``event`` returns, this process ends: first as SIGTERM does, after ``grace`` seconds at once."""
+
+    def watch() -> None:
+        event()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end", daemon=True).start()
 
 
 @contextmanager

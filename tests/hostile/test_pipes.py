@@ -53,6 +53,10 @@ def test_no_file_of_a_run_blocks(by: str, run: Path) -> None:
     ("environment", "said"),
     [
         ({"WORLD_SIZE": ""}, "WORLD_SIZE of the environment is '', not a whole number"),
+        ({"WORLD_SIZE": "9" * 5000}, "WORLD_SIZE of the environment is '9+…', not a whole number"),
+        ({"WORLD_SIZE": "9" * 20, "RANK": "0", "MASTER_ADDR": "127.0.0.1"}, "WORLD_SIZE of the environment is"),
+        ({"RANK": "-1"}, "RANK of the environment is '-1'"),
+        ({"LOCAL_RANK": "x"}, "LOCAL_RANK of the environment is 'x'"),
         ({"WORLD_SIZE": "2", "RANK": "x"}, "RANK of the environment is 'x'"),
         ({"WORLD_SIZE": "2", "RANK": "5"}, "RANK must be 0 to 1"),
         ({"WORLD_SIZE": "2"}, "RANK must be 0 to 1"),

@@ -156,6 +156,16 @@ def test_a_request_that_does_not_arrive_is_cut_off(server: Server, sent: bytes) 
         assert is_closed(connection, 15)
 
 
+def test_a_request_that_came_with_the_one_before_is_cut_off_too(server: Server) -> None:
+    """Its first bytes wait until the answer before it is sent, and no more of them come."""
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    with server.connect() as connection:
+        connection.settimeout(10)
+        connection.sendall(head % 5 + b"hello" + head % 50_000 + b"x")
+        with suppress(ConnectionError):
+            assert connection.makefile("rb").read().count(b"HTTP/1.1 200") == 1
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:80", "[::1]", "10.1.2.3", "models.example.org", "LOCALHOST."])
 def test_own_names_and_addresses_are_answered(server: Server, host: str) -> None:
     assert server.ask("GET /health", host=host)[0] == 200

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pmtrans.errors import ConfigError, one_line
+from pmtrans.signals import end_after
 
 FOLDER = "PMTRANS_RENDEZVOUS"  # a folder of one user's, where the processes of one machine meet
 SECRET = "PMTRANS_SECRET"  # of a group on several nodes
@@ -28,11 +27,14 @@ def is_started() -> bool:
     return whole_number(os.environ, "WORLD_SIZE", 1) > 1
 
 
-def whole_number(environment: Mapping[str, str], name: str, default: int) -> int:
-    """A variable of the environment, where a launcher may have set it."""
+def whole_number(environment: Mapping[str, str], name: str, default: int, least: int = 0, most: int = 2**31 - 1) -> int:
+    """A variable of the environment, where a launcher may have set it. By default it is as large as torch can count."""
     text = environment.get(name, str(default))
-    if not text.isdecimal():
-        raise ConfigError(f"The variable {name} of the environment is {one_line(text, 60)!r}, not a whole number.")
+    if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
+        raise ConfigError(
+            f"The variable {name} of the environment is {one_line(text, 60)!r}, "
+            f"not a whole number from {least} to {most}."
+        )
     return int(text)
 
 
@@ -60,14 +62,11 @@ def end_with_launcher(environment: Mapping[str, str], grace: float = GRACE) -> N
         return
     launcher = whole_number(environment, LAUNCHER, os.getppid())
 
-    def watch() -> None:
+    def loss() -> None:
         while os.getppid() == launcher:
             time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(grace)
-        os._exit(1)
 
-    threading.Thread(target=watch, name="launcher", daemon=True).start()
+    end_after(loss, grace)
 
 
 @contextmanager

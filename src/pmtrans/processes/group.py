@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pmtrans.data.batch import Batch
 from pmtrans.errors import ConfigError, LostProcess, MistakeReportedByMainProcess, UserError, one_line
-from pmtrans.processes.environment import end_with_launcher, whole_number
+from pmtrans.processes.environment import FOLDER, end_with_launcher, whole_number
 from pmtrans.processes.exchange import Kind, broadcast, prove_membership
 from pmtrans.processes.rendezvous import choose_interface, group_secret, meeting_point
 from pmtrans.processes.rows import Division
@@ -118,10 +118,11 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
     A process that is lost is noticed at the next exchange, and said in one line.
     """
     count = whole_number(environment, "WORLD_SIZE", 1)
+    rank = whole_number(environment, "RANK", count)
+    local_rank = whole_number(environment, "LOCAL_RANK", 0)
     if count <= 1 or dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
         return
-    rank = whole_number(environment, "RANK", count)
     if rank >= count:
         raise ConfigError(
             f"WORLD_SIZE is {count}, so RANK must be 0 to {count - 1}: start it with torchrun or --processes."
@@ -129,7 +130,8 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
     end_with_launcher(environment)
     on_gpus = torch.cuda.is_available()
     if on_gpus:
-        torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))
+        _refuse_without_gpu(environment, local_rank)
+        torch.cuda.set_device(local_rank)
     choose_interface(environment)
     try:
         # torchrun keeps its store when it starts all again: the addresses of processes that are gone are in it
@@ -148,6 +150,17 @@ def joined(environment: Mapping[str, str] = os.environ) -> Iterator[Processes]:
             f"A process of this run was lost, so all have ended ({one_line(error, 100)}); what was saved is whole. "
             "Give the same command again."
         ) from None
+
+
+def _refuse_without_gpu(environment: Mapping[str, str], local_rank: int) -> None:
+    """All processes of ``--processes`` that are too many end at once, and the first says so."""
+    gpus, here = torch.cuda.device_count(), local_rank + 1
+    if FOLDER in environment:  # elsewhere each process may see a GPU of its own
+        here = max(here, whole_number(environment, "LOCAL_WORLD_SIZE", 1))
+    if here > gpus:
+        refusal = MistakeReportedByMainProcess if FOLDER in environment and local_rank else ConfigError
+        what = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+        raise refusal(f"{here} processes here, {what}: take --processes {gpus}.")
 
 
 def is_lost(error: BaseException) -> bool:

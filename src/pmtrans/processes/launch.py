@@ -13,6 +13,7 @@ from types import FrameType
 
 from pmtrans.machine import refuse_many, threads_for
 from pmtrans.processes.environment import FOLDER, LAUNCHER, private_folder
+from pmtrans.signals import signal_name
 
 GRACE = 20.0  # seconds for the others to notice and to end by themselves
 
@@ -54,7 +55,7 @@ def _wait(processes: list[subprocess.Popen[bytes]]) -> int:
     codes = [process.returncode for process in processes if process.returncode]
     for rank, process in enumerate(processes):
         if process.returncode < 0 and process not in ended:
-            name = signal.Signals(-process.returncode).name
+            name = signal_name(-process.returncode)
             print(f"error: process {rank} of {len(processes)} was ended by {name}.", file=sys.stderr)
     plain = [code for code in codes if code > 0]
     return plain[0] if plain else (128 - codes[0] if codes else 0)

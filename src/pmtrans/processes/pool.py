@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 from pmtrans.addresses import is_remote
 from pmtrans.errors import DataError, TrainingError, one_line
 from pmtrans.machine import CORES, refuse_many, share_of_cores, threads_for
 from pmtrans.processes.ray_cluster import RETRIES, RayCluster
+from pmtrans.signals import end_after
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -35,6 +38,9 @@ class Pool(Protocol):
     def submit(self, function: Callable[[Any], Any], piece: Any) -> Future[Any]: ...
 
     def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """Close it, and end the work under way, whose results nobody awaits."""
 
 
 def map_in_order(pool: Pool, function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
@@ -76,6 +82,7 @@ class LocalPool:
         self.slots = slots
         self._context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads and CUDA's state
         self._executor: ProcessPoolExecutor | None = None
+        self._held, self._lifeline = self._context.Pipe(duplex=False)  # closed here, however that comes, all end
 
     def submit(self, function: Callable[[Any], Any], piece: Any) -> Future[Any]:
         try:
@@ -87,7 +94,7 @@ class LocalPool:
     def _pool(self) -> ProcessPoolExecutor:
         if self._executor is None:
             share = share_of_cores(self.slots)
-            arguments = (threads_for(self.slots), share, self._context.Value("i", 0), _visible_gpus())
+            arguments = (self._held, threads_for(self.slots), share, self._context.Value("i", 0), _visible_gpus())
             self._executor = ProcessPoolExecutor(self.slots, self._context, _start, arguments)
         return self._executor
 
@@ -95,6 +102,10 @@ class LocalPool:
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
+
+    def abandon(self) -> None:
+        self._lifeline.close()
+        self.close()
 
 
 def _visible_gpus() -> list[str]:
@@ -105,18 +116,25 @@ def _visible_gpus() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count() if torch is not None else 0)]
 
 
-def _start(threads: int, share: int, next_index: Any, gpus: list[str]) -> None:
+def _start(lifeline: Connection, threads: int, share: int, next_index: Any, gpus: list[str]) -> None:
     """A process leaves Ctrl-C to its parent, and takes its share of threads and cores and one of the GPUs.
 
-    Libraries read them as they are loaded, which is after this.
+    Libraries read them as they are loaded, which is after this. It ends with its parent, however that ends.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_after(partial(_loss, lifeline))
     os.environ |= {"OMP_NUM_THREADS": str(threads), CORES: str(share)}
     with next_index.get_lock():
         index = next_index.value
         next_index.value += 1
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
+
+
+def _loss(lifeline: Connection) -> None:
+    """Until its other end is closed; nothing is ever sent."""
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
 
 
 class RayPool:
@@ -138,6 +156,8 @@ class RayPool:
     def close(self) -> None:
         self._cluster.close()
 
+    abandon = close
+
 
 @contextmanager
 def open_pool(
@@ -150,8 +170,10 @@ def open_pool(
     pool: Pool = RayPool(address, cpus, gpus) if engine == "ray" else LocalPool(processes)
     try:
         yield pool
-    finally:
-        pool.close()
+    except BaseException:
+        pool.abandon()
+        raise
+    pool.close()
 
 
 def unwrap(result: Result | str) -> Result:

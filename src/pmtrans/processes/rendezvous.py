@@ -33,22 +33,34 @@ def meeting_point(environment: Mapping[str, str], patience: timedelta) -> Any:
     address = environment.get("MASTER_ADDR", "")
     if not address:
         raise ConfigError("WORLD_SIZE says that there are several processes, and MASTER_ADDR not where they meet.")
+    port = whole_number(environment, "MASTER_PORT", 29_500, 1, 65_535)
     _refuse_unresolvable(address)
-    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or not _is_loopback(address):
-        return next(dist.rendezvous("env://", timeout=patience))[0]  # type: ignore[attr-defined]
-    # torch's own store listens on every interface, also for an address that only this machine has
-    port, is_first = whole_number(environment, "MASTER_PORT", 29_500), environment["RANK"] == "0"
-    listener = socket.create_server((address, port)).detach() if is_first else None
-    return dist.TCPStore(  # type: ignore[attr-defined]
-        address, port, int(environment["WORLD_SIZE"]), is_first, timeout=patience, master_listen_fd=listener
-    )
+    count, rank = int(environment["WORLD_SIZE"]), int(environment["RANK"])
+    is_agents = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    is_ours = rank == 0 and not is_agents
+    is_ipv6 = ":" in address
+    try:
+        if is_agents or not _is_loopback(address):
+            url = f"tcp://[{address}]:{port}" if is_ipv6 else f"tcp://{address}:{port}"
+            return next(dist.rendezvous(url, rank, count, timeout=patience))[0]  # type: ignore[attr-defined]
+        # torch's own store listens on every interface, also for an address that only this machine has
+        family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+        listener = socket.create_server((address, port), family=family).detach() if is_ours else None
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            address, port, count, is_ours, timeout=patience, master_listen_fd=listener
+        )
+    except (OSError, dist.DistNetworkError) as error:
+        if not is_ours:
+            raise
+        reason = one_line(getattr(error, "strerror", None) or error, 200)
+        raise ConfigError(f"The processes cannot meet at port {port}: {reason}. Choose another MASTER_PORT.") from None
 
 
 def group_secret(environment: Mapping[str, str]) -> bytes:
     """What the members of a group know and others do not; empty: nothing was agreed on."""
     if FOLDER in environment:
         return (_private(Path(environment[FOLDER])) / SECRET_FILE).read_bytes()
-    return environment.get(SECRET, "").encode()
+    return os.fsencode(environment.get(SECRET, ""))
 
 
 def choose_interface(environment: Mapping[str, str]) -> None:

@@ -112,7 +112,9 @@ class LimitedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._since = None
-        super().on_response_complete()
+        super().on_response_complete()  # starts the next request, if its first bytes are here already
+        if not self.cycle.response_complete:
+            self._received, self._since = 0, time.monotonic()
 
     def _refuse(self) -> None:
         self._is_refused, self._since = True, time.monotonic()

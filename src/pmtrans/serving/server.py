@@ -116,7 +116,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
-        reason = one_line(error.strerror or error)
-        raise ConfigError(f"Cannot listen on {one_line(host)} port {port}: {reason}. Choose another --port.") from None
+    except (OSError, ValueError) as error:  # the latter: text that cannot be a host's name
+        reason = one_line(getattr(error, "strerror", None) or error)
+        raise ConfigError(
+            f"Cannot listen on {one_line(host)} port {port}: {reason}. Choose another --host or --port."
+        ) from None
     return listener

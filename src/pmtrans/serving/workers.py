@@ -13,10 +13,10 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from pmtrans.errors import ConfigError, TrainingError, UserError, one_line
 from pmtrans.machine import share_of_cores
 from pmtrans.serving.limits import SHARED_METRICS
 from pmtrans.serving.server import Front, Service, address_of, listen, run_server
-from pmtrans.signals import held_back
+from pmtrans.signals import end_after, held_back, signal_name
 
 MakeService = Callable[[], Service]  # is sent to the workers: a function of a module, or a partial of one
 GRACE = 5.0  # seconds beyond those for open requests, after which a worker is killed
@@ -98,7 +98,7 @@ class _Worker:
     def tries_after_death(self, count: int, announced: bool) -> int:
         """How many in a row ended in its place before they were ready; raises where another try is hopeless."""
         code = self.process.exitcode or 0
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
         who = f"worker {self.number + 1} of {count} {how}"
         tries = self.tries + (not self.is_ready)
         if not self.is_ready and (not announced or tries >= _TRIES):
@@ -111,9 +111,7 @@ def _work(
     make: MakeService, listener: socket.socket, front: Front, count: int, folder: Path, report: Connection
 ) -> None:
     """What a worker does, from its start to its end."""
-    threading.Thread(
-        target=_end_with_parent, args=(folder, front.limits.stop_seconds + GRACE), name="parent", daemon=True
-    ).start()
+    end_after(partial(_loss_of_parent, folder), front.limits.stop_seconds + GRACE)
     try:
         service = make()
     except UserError as error:
@@ -122,15 +120,12 @@ def _work(
     run_server(service, listener, front, lambda: report.send_bytes(_READY), count)
 
 
-def _end_with_parent(folder: Path, grace: float) -> None:
-    """However the parent ended: first as SIGTERM does, then at once. Nobody else would remove ``folder`` now."""
+def _loss_of_parent(folder: Path) -> None:
+    """Until the parent has ended, however it did. Nobody else would remove ``folder`` then."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     shutil.rmtree(folder, ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(grace)
-    os._exit(1)
 
 
 def _stop(workers: list[_Worker], seconds: float, signals: list[int]) -> None:
