@@ -287,6 +287,50 @@ def test_from_a_run_that_does_not_fit_is_one_line(
         run(configure(**STAGED, **changes), tmp_path / "run", start_from=whole)
 
 
+FROM_ADAPTED = {**STAGED, "train__start": "adapted"}
+
+
+def adapted_in(run_folder: Path) -> Path:
+    """The adapted model of a run, shipped or not."""
+    return run_folder / "adapted" if (run_folder / "adapted").is_dir() else run_folder / "model"
+
+
+def test_adaptation_starts_at_the_adapted_model_of_another_run(
+    donor: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    first = first_of(FROM_ADAPTED, donor, configure, tmp_path / "run")
+    theirs = safetensors.torch.load_file(adapted_in(donor) / "model.safetensors")
+    source = weights(donor / "baseline")
+    assert all(torch.allclose(first[name], theirs[name], atol=1e-7) for name in first)
+    assert not all(torch.allclose(source[name], theirs[name], atol=1e-6) for name in source)
+    assert weights_bytes(tmp_path / "run" / "baseline") == weights_bytes(donor / "baseline")  # to compare with
+
+
+def test_a_killed_run_that_started_at_an_adapted_model_resumes_without_the_other_run(
+    donor: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    config = configure(**FROM_ADAPTED, method__name="bnm")
+    run(config, tmp_path / "whole", start_from=donor)
+    with pytest.raises(Crash):
+        train(config, tmp_path / "run", Witness({1: crash}), start_from=donor)
+    shutil.rmtree(donor)
+    run(config, tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_an_adapted_start_without_such_a_model_is_one_line(
+    donor: Path, configure: Callable[..., Config], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="name it with --from RUN"):
+        run(configure(**FROM_ADAPTED), tmp_path / "run")
+    (donor / "summary.json").unlink()
+    with pytest.raises(RunError, match="has no finished adaptation"):
+        run(configure(**FROM_ADAPTED), tmp_path / "run2", start_from=donor)
+    run(configure(**STAGED, method__name="source_only"), tmp_path / "source")
+    with pytest.raises(RunError, match="has no finished adaptation"):
+        run(configure(**FROM_ADAPTED), tmp_path / "run3", start_from=tmp_path / "source")
+
+
 def test_from_a_run_of_other_classes_is_one_line(whole: Path, configure: Callable[..., Config], tmp_path: Path) -> None:
     write_domains(tmp_path / "other", classes=("cat", "owl"))
     domains = {"data__source": str(tmp_path / "other" / "source"), "data__target": str(tmp_path / "other" / "target")}

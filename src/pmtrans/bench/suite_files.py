@@ -25,6 +25,7 @@ STARTS = {
     "average": "half-way between probe and source-only model where that classifier lags behind its clusters, else at "
     "the end of the source stage",
     "probe": "at the pretrained backbone with the probe's head",
+    "adapted": "at the adapted model of another run",
     "pretrained": "at the pretrained backbone with a random head",
 }
 

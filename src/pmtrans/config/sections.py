@@ -166,13 +166,13 @@ class TrainConfig(SettingsSection):
     sharding: Literal["none", "full"] = Field(
         "none", description="full: shard weights, gradients and AdamW states over the processes (FSDP)"
     )
-    start: Literal["average", "source", "probe", "pretrained"] = Field(
+    start: Literal["average", "source", "probe", "pretrained", "adapted"] = Field(
         "average",
         description="where the method starts: at the mean of the weights before and after the source stage, at its "
-        "end, or with the probe's or a random head",
+        "end, with the probe's or a random head, or at the adapted model of the run that `--from` names",
     )
     baseline: bool = Field(
-        True, description="also train a source-only model, to compare with; start=average and start=source need it"
+        True, description="also train a source-only model, to compare with; needed unless start is probe or pretrained"
     )
     baseline_steps: Literal["same", "continued"] = Field(
         "same", description="continued: after the source stage, source-only gets as many further steps as the method"
@@ -181,7 +181,7 @@ class TrainConfig(SettingsSection):
     @property
     def starts_from_source(self) -> bool:
         """Whether the method needs a source stage before it."""
-        return self.start in ("average", "source")
+        return self.start in ("average", "source", "adapted")
 
     def of_source_stage(self) -> TrainConfig:
         """The same with the length of the source stage."""

@@ -81,6 +81,11 @@ class RunFolder:
         return RunFolder(self.path / "continued")
 
     @property
+    def first(self) -> RunFolder:
+        """The adapted model of another run, where the method starts from it."""
+        return RunFolder(self.path / "first")
+
+    @property
     def stages(self) -> tuple[RunFolder, ...]:
         """Every stage that fits or trains a model, in order; the last is the method itself."""
         return self.probe, self.baseline, self.continued, self
@@ -125,7 +130,7 @@ class RunFolder:
 
     def forget_start(self) -> None:
         """Remove what a start that failed before its first step left; what else is in the folder stays."""
-        _remove([self.config, self.data, *(stage.path for stage in self.stages[:-1])])
+        _remove([self.config, self.data, self.first.path, *(stage.path for stage in self.stages[:-1])])
 
 
 _NOT_OURS = {"data", "figures"}  # images of the demo, and what a report drew: nothing is resumed from them
@@ -144,7 +149,7 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
     with run_lock(folder.path):
         if overwrite and folder.is_run:
             _empty(folder)
-        for stage in folder.stages:
+        for stage in (folder.first, *folder.stages):
             for path in (stage.path, stage.checkpoints, stage.candidates):
                 settle(path)
         yield
@@ -154,7 +159,7 @@ def refuse_foreign_parts(folder: RunFolder) -> None:
     """A received run may hold links to elsewhere, where writing and cleaning up would do harm."""
     if folder.path.is_dir() and os.name == "posix" and os.geteuid() not in (0, folder.path.stat().st_uid):
         raise RunError(f"Run folder {one_line(folder.path)!r} belongs to another user: choose another --out.")
-    for stage in folder.stages:
+    for stage in (folder.first, *folder.stages):
         if stage is not folder:
             refuse_foreign(stage.path)
         for entry in stage.path.iterdir() if stage.path.is_dir() else ():

@@ -50,6 +50,20 @@ def adopt_stages(
             write_json(temporary / new.origin.name, origin)
 
 
+def adopt_adapted(donor: Path, folder: RunFolder) -> None:
+    """Copy the adapted model of ``donor``, once: the method starts there."""
+    run, shown = RunFolder(donor), one_line(donor)
+    if folder.first.path.is_dir():
+        return
+    if _config(run, shown).method["name"] == "source_only" or not run.summary.is_file():
+        raise RunError(
+            f"--from {shown!r} has no finished adaptation, which train.start=adapted begins with: resume it first, or "
+            "take another run."
+        )
+    with new_folder(folder.first.path) as temporary:
+        shutil.copytree(run.adapted if run.adapted.is_dir() else run.model, temporary / run.model.name)
+
+
 def _finished_source(run: RunFolder, shown: str) -> RunFolder:
     """The folder of the finished source stage: of a source-only run the run itself."""
     if not run.is_run:

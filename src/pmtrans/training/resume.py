@@ -121,6 +121,7 @@ def _copy(run: RunFolder, checkpoint: Path, folder: RunFolder) -> None:
     if run.metrics.is_file():
         write_text(folder.metrics, read_text(run.metrics))
     stages = [(old.path, new.path) for old, new in zip(run.stages[:-1], folder.stages[:-1], strict=True)]
+    stages.append((run.first.path, folder.first.path))
     parts = (run.candidates, folder.candidates), (checkpoint, folder.checkpoints / checkpoint.name)
     for old, new in (*stages, *parts):
         if old.is_dir():

@@ -34,6 +34,8 @@ def first_weights(config: Config, folder: RunFolder, session: Session, source_on
         return None
     if start == "probe" or config.method["name"] == "source_only":
         return session.weights_of(folder.probe)
+    if start == "adapted":
+        return session.weights_of(folder.first)
     trained = session.weights_of(folder.baseline)
     if start == "source":
         return trained

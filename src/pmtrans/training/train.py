@@ -30,7 +30,7 @@ from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.validators.source_accuracy import source_accuracy
 from pmtrans.signals import stop_on_signals
 from pmtrans.training.accelerator import refuse_without_compiler
-from pmtrans.training.adopt import adopt_stages
+from pmtrans.training.adopt import adopt_adapted, adopt_stages
 from pmtrans.training.conclusion import choose_reference, conclude
 from pmtrans.training.failures import explained_faults, explained_memory
 from pmtrans.training.finished import Finished
@@ -125,6 +125,9 @@ def _read(config: Config, reporter: Reporter, processes: Processes, read: Callab
 
 def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from: Path | None) -> Opened:
     """The claimed folder, ready for the first stage that is not finished."""
+    starts_adapted = config.train.start == "adapted"
+    if starts_adapted and start_from is None and not folder.first.path.is_dir():
+        raise ConfigError("train.start=adapted starts at the adapted model of another run: name it with --from RUN.")
     found = fingerprint(data.source, data.target.domain, data.labels_given)
     state = open_run(folder, config, found, resume)
     if state is not Opened.FINISHED:
@@ -136,6 +139,8 @@ def _open(folder: RunFolder, config: Config, data: Data, resume: str, start_from
         write_json(folder.environment, environment())
     if start_from is not None and state is not Opened.FINISHED:
         adopt_stages(start_from, folder, config, data.source.classes, found)
+        if starts_adapted:
+            adopt_adapted(start_from, folder)
         remember_before_labels(start_from, folder, data)
     return state
 
