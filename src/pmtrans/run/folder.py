@@ -150,6 +150,14 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
         yield
 
 
+def unreadable(part: Path, folder: RunFolder, why: object) -> RunError:
+    """For a part of a finished run that is not as the run wrote it."""
+    return RunError(
+        f"{one_line(part)!r} cannot be read ({one_line(why, 100)}): remove the folder {one_line(folder.path)!r}, "
+        "and the same command trains it again."
+    )
+
+
 def refuse_foreign_parts(folder: RunFolder) -> None:
     """A received run may hold links to elsewhere, where writing and cleaning up would do harm."""
     if folder.path.is_dir() and os.name == "posix" and os.geteuid() not in (0, folder.path.stat().st_uid):
