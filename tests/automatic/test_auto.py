@@ -14,7 +14,7 @@ import pmtrans
 from pmtrans.automatic import auto as module
 from pmtrans.automatic.auto import Outcome, auto
 from pmtrans.automatic.budget import Clock, TimedReporter
-from pmtrans.automatic.leaderboard import Row, best, leaderboard_csv, ranked
+from pmtrans.automatic.leaderboard import Row, best, leaderboard_csv, ranked, read_shipped
 from pmtrans.automatic.plan import Cost, Length
 from pmtrans.bench.entry import Entry, SharedSettings
 from pmtrans.errors import ModelError, RunError
@@ -262,3 +262,14 @@ def test_a_changed_plan_is_one_line(run: Callable[..., Outcome], tmp_path: Path,
 def test_a_changed_clock_starts_again(tmp_path: Path, text: str) -> None:
     (tmp_path / "clock.json").write_text(text)
     assert Clock(tmp_path / "clock.json", 60).spent < 30
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"shipped,method\nno," + b"x" * 200_000 + b"\n", b"shipped\nyes\n", b"shipped,method\nyes\n", None],
+)
+def test_a_leaderboard_that_cannot_be_read_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "leaderboard.csv").write_bytes(content)
+    with pytest.raises(RunError, match=r"leaderboard\.csv' (cannot be read: |has no shipped row)"):
+        read_shipped(tmp_path / "leaderboard.csv")

@@ -16,6 +16,7 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.report.section import Section
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary, read_summary
+from pmtrans.texts import TextError, read_text
 from pmtrans.training.finished import read_stored
 
 COLUMNS = ("method", "preset", "score", "estimate", "low", "high", "verdict", "seconds", "shipped")
@@ -117,10 +118,12 @@ def leaderboard_csv(rows: Sequence[Row]) -> str:
 
 def read_shipped(path: Path) -> str:
     """The method that ``leaderboard.csv`` marks as shipped."""
-    with path.open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            if line.get("shipped") == "yes":
+    try:
+        for line in csv.DictReader(io.StringIO(read_text(path), newline="")):
+            if line.get("shipped") == "yes" and line.get("method"):
                 return str(line["method"])
+    except (OSError, TextError, csv.Error) as error:
+        raise RunError(f"{one_line(path)!r} cannot be read: {one_line(error, 100)}") from None
     raise RunError(f"{one_line(path)!r} has no shipped row.")
 
 
