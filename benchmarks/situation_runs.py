@@ -20,7 +20,7 @@ from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.evidence import read_evidence
 from pmtrans.settings import load_config
 from pmtrans.texts import read_json, read_yaml
-from pmtrans.training.finished import read_seconds
+from pmtrans.training.finished import read_stored
 from pmtrans.training.moving import move, moving_config, open_donor
 from pmtrans.training.train import source_stage, train
 
@@ -97,7 +97,7 @@ class Trained:
     def seconds(self, model: str = "adapted") -> float:
         """Of the training of one stage, without what came before it."""
         run = self.stage if model == "source_only" and self.stage is not None else self.path
-        return read_seconds(RunFolder(run))
+        return read_stored(RunFolder(run)).seconds
 
 
 @dataclass(frozen=True)

@@ -289,8 +289,10 @@ def export(
     """Write the model as ``.onnx`` or ``.pt2``, and return how far it agrees with the model."""
     from pmtrans.inference.export.images import images_for_parity
     from pmtrans.inference.export.write import choose_format, export_model
+    from pmtrans.run.folder import refuse_own_part
 
     file = Path(out)
+    refuse_own_part(file, Path(run))
     chosen = choose_format(file, format, overwrite)
     trained = load(run, "cpu").trained
     found, _ = images_for_parity(Path(run), None if images is None else str(images))

@@ -10,10 +10,10 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from pmtrans.errors import UserError, one_line
 
@@ -23,6 +23,12 @@ LIST_BYTES = 1_000_000_000  # lists and tables of images
 MAX_DEPTH = 40
 MAX_BITS = 1024  # of an integer
 MAX_IMAGES = 10_000_000  # of a domain
+
+# numbers of a schema: finite, and no texts that look like one
+Number = Annotated[float, Field(ge=-1e12, le=1e12, strict=True)]
+Fraction = Annotated[float, Field(ge=0, le=1, strict=True)]
+Seconds = Annotated[float, Field(ge=0, le=1e12, strict=True)]
+Count = Annotated[int, Field(ge=0, le=2**53, strict=True)]
 
 
 class TextError(UserError):
@@ -90,6 +96,16 @@ def checked(value: Any, schema: Any, name: str = "") -> Any:
         first = error.errors()[0]
         where = ".".join(str(part) for part in (*filter(None, [name]), *first["loc"]))
         raise TextError(one_line(f"{where}: {first['msg']}" if where else first["msg"], 150)) from None
+
+
+def like(schema: Any) -> AfterValidator:
+    """For a field that fits ``schema`` and stays as it was written, keys that ``schema`` does not have included."""
+
+    def fits(value: Any) -> Any:
+        checked(value, schema)
+        return value
+
+    return AfterValidator(fits)
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -14,7 +14,7 @@ import pmtrans
 from pmtrans.automatic import auto as module
 from pmtrans.automatic.auto import Outcome, auto
 from pmtrans.automatic.budget import Clock, TimedReporter
-from pmtrans.automatic.leaderboard import Row, best, leaderboard_csv, ranked
+from pmtrans.automatic.leaderboard import Row, best, leaderboard_csv, ranked, read_shipped
 from pmtrans.automatic.plan import Cost, Length
 from pmtrans.bench.entry import Entry, SharedSettings
 from pmtrans.errors import ModelError, RunError
@@ -232,3 +232,44 @@ def test_entries_that_differ_by_a_switch_have_rows_of_their_own(
     monkeypatch.setattr(module, "ENTRIES", (Entry("pmtrans", "best"), Entry("pmtrans", "best", ("mcc=1",))))
     run(3600)
     assert {row["preset"] for row in rows(tmp_path / "out") if row["method"] == "pmtrans"} == {"best", "best:mcc=1"}
+
+
+PLANNED: dict[str, Any] = {
+    "asked": {}, "lengths": {"source_only": {"length": [6, 3], "seconds": 1}},
+    "costs": {"source_only": {"step": 0.1, "evaluation": 1.0, "start": 0, "steps": 6, "evaluate_every": 3}},
+    "failed": {}, "length": [6, 3], "methods_fit": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"asked": None}, {"lengths": {"source_only": {"length": [6, 0]}}}, {"lengths": {"source_only": [6, 3]}},
+     {"length": "x"}, {"length": [10**30, 1]}, {"costs": {}}, {"costs": {"source_only": 3}}, {"failed": []},
+     {"lengths": {"mcc": {"length": [6, 3]}}}, {"lengths": {"source_only": {"length": [6, 3], "seconds": "x"}}}],
+)  # fmt: skip
+def test_a_changed_plan_is_one_line(run: Callable[..., Outcome], tmp_path: Path, change: dict[str, Any]) -> None:
+    out = tmp_path / "out"
+    (out / "runs").mkdir(parents=True)
+    (out / "auto.json").write_text(json.dumps(PLANNED))
+    with pytest.raises(RunError, match="begun with other settings"):
+        run(3600)
+    (out / "auto.json").write_text(json.dumps({**PLANNED, **change}))
+    with pytest.raises(RunError, match=r"^auto\.json in .* cannot be read: --overwrite the folder\.$"):
+        run(3600)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"spent": -5}', '{"spent": NaN}', f'{{"spent": {10**400}}}'])
+def test_a_changed_clock_starts_again(tmp_path: Path, text: str) -> None:
+    (tmp_path / "clock.json").write_text(text)
+    assert Clock(tmp_path / "clock.json", 60).spent < 30
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"shipped,method\nno," + b"x" * 200_000 + b"\n", b"shipped\nyes\n", b"shipped,method\nyes\n", None],
+)
+def test_a_leaderboard_that_cannot_be_read_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "leaderboard.csv").write_bytes(content)
+    with pytest.raises(RunError, match=r"leaderboard\.csv' (cannot be read: |has no shipped row)"):
+        read_shipped(tmp_path / "leaderboard.csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from pmtrans.cli import main
+from pmtrans.settings import load_config
 
 
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -132,3 +134,28 @@ def test_every_verb_explains_itself_with_an_example(
     code, out, _ = call(monkeypatch, capsys, verb, "--help")
     assert code == 0
     assert f"pmtrans {verb}" in out.split("Example")[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["check", "--source", "a", "--target", "b", "--image-size", "4097"], ["demo", "--seed", str(2**63)],
+     ["evaluate", "run", "--data", "a", "--workers", "513"], ["predict", "run", "a", "--workers", "513"]],
+)  # fmt: skip
+def test_numbers_beyond_those_of_the_settings_are_refused_at_once(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, said = call(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert not list(tmp_path.iterdir())
+    assert re.search("is not in the range|less than or equal to", " ".join(said.replace("│", " ").split()))
+    load_config(None, ["data.image_size=4096", f"seed={2**63 - 1}", "data.workers=512"])
+
+
+def test_memory_that_runs_out_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def no_room() -> None:
+        torch.empty(1 << 60)
+
+    monkeypatch.setattr("pmtrans.cli.app", no_room)
+    code, _, said = call(monkeypatch, capsys)
+    assert (code, said) == (1, "error: Out of memory: take smaller images or smaller batches.\n")

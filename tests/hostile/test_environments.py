@@ -33,7 +33,7 @@ from pmtrans.serving.app import create_app
 from pmtrans.serving.connections import RateLimitedLog
 from pmtrans.serving.decoders import Decoders
 from pmtrans.serving.limits import Limits
-from pmtrans.training.finished import read_seconds
+from pmtrans.training.finished import read_stored
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_meeting_point_that_cannot_be_found_is_told_at_once(monkeypatch: pytes
 def test_a_changed_record_of_a_finished_training_is_one_line(tmp_path: Path, content: object) -> None:
     (tmp_path / "finished.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(RunError, match=r"finished\.json' cannot be read \(.*\): remove the folder") as caught:
-        read_seconds(RunFolder(tmp_path))
+        read_stored(RunFolder(tmp_path))
     assert "\n" not in str(caught.value)
 
 

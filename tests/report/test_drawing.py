@@ -25,3 +25,11 @@ def test_no_figure_is_drawn_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     inline_svg(figure, "a", "A line")
     save_figure(figure, tmp_path / "a")  # PNG and SVG
     assert len(drawn) == 1 + 3
+
+
+def test_an_svg_has_no_date_whatever_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "9" * 30)
+    figure, axes = new_axes()
+    axes.plot([1, 2, 3])
+    save_figure(figure, tmp_path / "a")
+    assert "dc:date" not in (tmp_path / "a.svg").read_text()

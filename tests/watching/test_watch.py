@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors
 import safetensors.torch
 import torch
 from PIL import Image
@@ -252,3 +254,36 @@ def test_bad_input_is_one_line(run: Path, saved_model: Callable[..., Path], tmp_
     assert (foreign / "predictions.csv").read_text() == "mine\n"
     (run / "summary.json").unlink()
     assert "is not finished" in said(str(run), *images)
+
+
+def test_a_changed_reference_or_state_is_one_line(run: Path, tmp_path: Path) -> None:
+    place = arrive(tmp_path / "incoming", 4, seed=5)
+    look(run, place)
+    reference, state = run / "watch" / "reference.safetensors", run / "watch" / "state.safetensors"
+    whole = {path: path.read_bytes() for path in (reference, state)}
+    kept = safetensors.torch.load_file(reference)
+    for change in (
+        {"features": torch.zeros(20, 7)}, {"features": torch.zeros(20)}, {"features": kept["features"] * math.nan},
+        {"features": kept["features"][:0]}, {"confidence": torch.tensor(math.nan)}, {"confidence": torch.zeros(2)},
+    ):  # fmt: skip
+        safetensors.torch.save_file({**kept, **change}, reference)
+        with pytest.raises(UserError, match=r"reference\.safetensors' cannot be read: remove it"):
+            look(run, place)
+    reference.write_bytes(whole[reference])
+
+    with safetensors.safe_open(state, framework="pt") as file:
+        counts = json.loads(file.metadata()["watch"])
+        waiting = {name: file.get_tensor(name) for name in ("features", "confidence")}
+    assert len(waiting["features"]) == 4
+    forged: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
+        ({name: value}, {}) for name, value in (("images", -5), ("table_bytes", -5), ("windows", 10**30))
+    ]
+    forged += [({}, {"features": torch.zeros(3, 3)}), ({}, {"features": waiting["features"] * math.nan})]
+    forged += [({}, {"confidence": torch.zeros(1)}), ({}, {"confidence": waiting["confidence"] + 7})]
+    for numbers, tensors in forged:
+        described = {"watch": json.dumps({**counts, **numbers})}
+        safetensors.torch.save_file({**waiting, **tensors}, state, metadata=described)
+        with pytest.raises(UserError, match=r"cannot be resumed \(.*\): choose another --out"):
+            look(run, place)
+    state.write_bytes(whole[state])
+    assert look(run, place).images == 12

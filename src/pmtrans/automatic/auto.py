@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from pmtrans.automatic.budget import Clock, TimedReporter
 from pmtrans.automatic.folder import CLOCK, COMPARISON, LEADERBOARD, PLAN, RUNS, open_folder
@@ -38,14 +40,52 @@ from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, fingerprint, flatten
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.estimate import estimate_accuracy
-from pmtrans.texts import read_json
-from pmtrans.training.finished import read_finished
+from pmtrans.texts import Seconds, TextError, like, read_json
+from pmtrans.training.finished import read_finished, read_stored
 from pmtrans.training.train import train, train_probe
 
 CLOSING = 0.03  # share of the time for the leaderboard, the pages and the copy of the shipped run
 REHEARSAL = 0.01  # share of the time that the timed steps of one method may take
 WORTH_SHORTENING = 0.5  # of the common length: a shorter training would not be compared fairly
 _NOT_SHIPPED = {"checkpoints", "candidates", ".lock"}
+
+
+Steps = Annotated[int, Field(ge=1, le=2**53, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """A rehearsal: what it measured, and the full length of the training."""
+
+    step: Seconds
+    evaluation: Seconds
+    start: Seconds
+    steps: Steps
+    evaluate_every: Steps
+
+
+@dataclass(frozen=True)
+class _Length:
+    length: tuple[Steps, Steps]
+    seconds: Seconds | None = None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """``auto.json``."""
+
+    asked: dict[str, Any]
+    lengths: dict[str, _Length]
+    costs: dict[str, _Cost]
+    failed: dict[str, str]
+    data: dict[str, Any] = field(default_factory=dict)
+    length: tuple[Steps, Steps] | None = None
+    methods_fit: bool = False
+
+    def __post_init__(self) -> None:
+        decided = {*self.lengths, *([SOURCE.name] if self.length else [])}
+        if not decided <= self.costs.keys():
+            raise ValueError("a length without a cost")
 
 
 @dataclass(frozen=True)
@@ -115,9 +155,9 @@ class _Auto:
         """None: one of other settings, which failed before anything was trained, so that a corrected command begins."""
         shown = one_line(self.out)
         try:
-            plan = dict(read_json(self.out / PLAN))
-            before = dict(plan["asked"])
-        except (OSError, ValueError, TypeError, KeyError):
+            plan: dict[str, Any] = read_json(self.out / PLAN, Annotated[dict[str, Any], like(_Plan)])
+            before = plan["asked"]
+        except (OSError, TextError):
             raise RunError(f"{PLAN} in {shown!r} cannot be read: --overwrite the folder.") from None
         now = self.plan["asked"]
         changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
@@ -184,7 +224,7 @@ class _Auto:
             self.plan["methods_fit"] = methods_fit
             self._save()
         length = self.plan["length"]
-        return (None if length is None else (length[0], length[1])), bool(self.plan["methods_fit"])
+        return (None if length is None else (length[0], length[1])), bool(self.plan.get("methods_fit"))
 
     def _measure(self, entry: Entry, data: Data) -> tuple[Cost, Length]:
         """A rehearsal, once: a resumed session takes the numbers of the first."""
@@ -252,11 +292,9 @@ class _Auto:
             if entry == SOURCE:
                 raise
             return self._failed(entry, error)
-        finished = read_json(run.finished)
-        if finished["evaluations"][-1]["step"] == length.steps:  # to its end: a measure of how slow trainings are
-            stored["seconds"] = max(
-                self.clock.spent - begin, float(finished["seconds"])
-            )  # a part may be of before a kill
+        finished = read_stored(run)
+        if finished.evaluations[-1]["step"] == length.steps:  # to its end: a measure of how slow trainings are
+            stored["seconds"] = max(self.clock.spent - begin, finished.seconds)  # a part may be of before a kill
         self._save()
         return True
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_json
 from pmtrans.progress import Reporter
-from pmtrans.texts import read_json
+from pmtrans.texts import Seconds, TextError, read_json
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _SAVED_EVERY = 2.0  # seconds: what a killed session may forget of its time
@@ -24,6 +25,13 @@ def parse_time(text: str) -> float:
     return seconds
 
 
+@dataclass(frozen=True)
+class _Spent:
+    """``clock.json``."""
+
+    spent: Seconds
+
+
 class Clock:
     """Seconds spent on a folder, kept in a file so that a killed session counts too."""
 
@@ -31,8 +39,8 @@ class Clock:
         self.budget = budget
         self._file = file
         try:
-            self._before = max(0.0, float(read_json(file)["spent"]))
-        except (OSError, ValueError, TypeError, KeyError):
+            self._before: float = read_json(file, _Spent).spent
+        except (OSError, TextError):
             self._before = 0.0
         self._start = self._saved = time.monotonic()
 

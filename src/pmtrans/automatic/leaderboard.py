@@ -16,7 +16,8 @@ from pmtrans.errors import RunError, one_line
 from pmtrans.report.section import Section
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.training.finished import read_seconds
+from pmtrans.texts import TextError, read_text
+from pmtrans.training.finished import read_stored
 
 COLUMNS = ("method", "preset", "score", "estimate", "low", "high", "verdict", "seconds", "shipped")
 PROBE = "linear_probe"
@@ -51,7 +52,7 @@ def method_row(run: Path, preset: str) -> Row:
         preset,
         summary.estimates.get("adapted"),
         summary.verdict,
-        read_seconds(folder),
+        read_stored(folder).seconds,
         summary.adapted,
         summary.shipped == "adapted",
     )
@@ -61,7 +62,7 @@ def source_rows(run: Path) -> list[Row]:
     """The linear probe and the source-only model, of a finished source-only run."""
     folder = RunFolder(run)
     summary = read_summary(folder.summary)
-    probe_seconds, seconds = (read_seconds(stage) for stage in (folder.probe, folder))
+    probe_seconds, seconds = (read_stored(stage).seconds for stage in (folder.probe, folder))
     probe = _row(PROBE, "", summary.estimates.get("probe"), None, probe_seconds, summary.probe, False)
     source = summary.estimates.get("source_only")
     return [probe, _row("source_only", "", source, summary.verdict, seconds, summary.source_only, False)]
@@ -117,10 +118,12 @@ def leaderboard_csv(rows: Sequence[Row]) -> str:
 
 def read_shipped(path: Path) -> str:
     """The method that ``leaderboard.csv`` marks as shipped."""
-    with path.open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            if line.get("shipped") == "yes":
+    try:
+        for line in csv.DictReader(io.StringIO(read_text(path), newline="")):
+            if line.get("shipped") == "yes" and line.get("method"):
                 return str(line["method"])
+    except (OSError, TextError, csv.Error) as error:
+        raise RunError(f"{one_line(path)!r} cannot be read: {one_line(error, 100)}") from None
     raise RunError(f"{one_line(path)!r} has no shipped row.")
 
 

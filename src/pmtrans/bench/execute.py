@@ -16,7 +16,8 @@ from pmtrans.files import LOCK, run_lock, write_json, write_text
 from pmtrans.progress import Reporter
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
-from pmtrans.texts import read_json
+from pmtrans.texts import TextError, read_json
+from pmtrans.training.finished import read_stored
 from pmtrans.training.train import train
 
 RESULT, FAILURE = "result.json", "failure.txt"
@@ -58,24 +59,25 @@ def fail(job: Job, message: str) -> Outcome:
 
 
 def read_result(folder: Path) -> Result | None:
-    """The result that ``execute`` wrote, or None."""
+    """The result that ``execute`` wrote; None: there is none, or it was changed, and the run is not done."""
     try:
-        return Result(**read_json(folder / RESULT))
-    except (OSError, ValueError, TypeError):
+        result: Result = read_json(folder / RESULT, Result)
+        return result
+    except (OSError, TextError):
         return None
 
 
 def _result(job: Job, summary: Summary) -> Result:
     selected, last, oracle = summary.adapted, summary.last, summary.oracle
-    per_class = summary.evaluations["adapted"].get("oracle_per_class_mean")
+    per_class = (summary.evaluations.get("adapted") or {}).get("oracle_per_class_mean")
     if job.evaluation is not None:
         selected, per_class = _measure(job)
         last = oracle = None  # the weights of these models are not kept
-    finished = read_json(RunFolder(job.folder).finished)  # without the baseline, which has its own row
+    finished = read_stored(RunFolder(job.folder))  # without the baseline, which has its own row
     backbone = job.config.backbone.name
     return Result(
-        job.suite, job.task, job.method, backbone, job.seed, selected, last, oracle, per_class, finished["seconds"],
-        summary.probe, summary.source_only, finished.get("memory"),
+        job.suite, job.task, job.method, backbone, job.seed, selected, last, oracle, per_class, finished.seconds,
+        summary.probe, summary.source_only, finished.memory,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from pmtrans.bench.paper.numbers import AVERAGE, PaperRow, Table
+from pmtrans.texts import Count, Fraction, Seconds
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class Result:
     method: str
     backbone: str
     seed: int
-    selected: float | None  # of the checkpoint that the label-free validator chose
-    last: float | None
-    oracle: float | None  # of the best checkpoint by target labels: never used to choose
-    per_class_mean: float | None
-    seconds: float | None
-    probe: float | None = None  # of the linear probe that the run began with
-    source_only: float | None = None  # of its source stage
-    memory: int | None = None  # bytes at the peak of the training above those before it
+    selected: Fraction | None  # of the checkpoint that the label-free validator chose
+    last: Fraction | None
+    oracle: Fraction | None  # of the best checkpoint by target labels: never used to choose
+    per_class_mean: Fraction | None
+    seconds: Seconds | None
+    probe: Fraction | None = None  # of the linear probe that the run began with
+    source_only: Fraction | None = None  # of its source stage
+    memory: Count | None = None  # bytes at the peak of the training above those before it
 
 
 def results_csv(results: Sequence[Result]) -> str:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from pmtrans.bench.execute import FAILURE, read_result
 from pmtrans.bench.grids import not_reproduced
@@ -16,11 +19,27 @@ from pmtrans.bench.source_stages import source_key
 from pmtrans.bench.study_figure import draw_study
 from pmtrans.bench.study_table import StudyRun, StudyText, study_table
 from pmtrans.config import Config
+from pmtrans.data.sampling import count_steps
+from pmtrans.errors import UserError
 from pmtrans.files import write_text
 from pmtrans.methods import METHODS
-from pmtrans.run.folder import RunFolder
+from pmtrans.run.folder import RunFolder, unreadable
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.texts import read_json
+from pmtrans.texts import MAX_IMAGES, TextError, read_json
+from pmtrans.training.finished import read_stored
+
+
+@dataclass(frozen=True)
+class _Domain:
+    images: Annotated[int, Field(ge=1, le=MAX_IMAGES, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Domains:
+    """Of ``data.json``, how large the domains are."""
+
+    source: _Domain
+    target: _Domain
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,7 @@ def _study_run(job: Job, result: Result) -> StudyRun:
         variant=job.method,
         task=job.task,
         seed=job.seed,
-        label_free_score=label_free_score(read_summary(folder.summary)),
+        label_free_score=read_score(folder),
         selected=result.selected,
         last=result.last,
         oracle=result.oracle,
@@ -56,6 +75,14 @@ def _study_run(job: Job, result: Result) -> StudyRun:
         images=images_encoded(folder, job.config),
         memory=result.memory,
     )
+
+
+def read_score(folder: RunFolder) -> float | None:
+    """The label-free score of a run whose result is there, so that it is not concluded again."""
+    try:
+        return label_free_score(read_summary(folder.summary))
+    except UserError as error:
+        raise unreadable(folder.summary, folder, error) from None
 
 
 def label_free_score(summary: Summary) -> float | None:
@@ -77,9 +104,16 @@ def images_encoded(folder: RunFolder, config: Config) -> int:
     network included. Passes for pseudo labels and evaluations are not counted."""
     entry = METHODS[config.method["name"]]
     options = entry.options.model_validate({key: value for key, value in config.method.items() if key != "name"})
-    domains = read_json(folder.data)
-    batch_size: int = min(config.train.batch_size, domains["source"]["images"], domains["target"]["images"])
-    steps: int = read_json(folder.finished)["evaluations"][-1]["step"]  # the last step is always evaluated
+    try:
+        domains: _Domains = read_json(folder.data, _Domains)
+    except (OSError, TextError) as error:
+        raise unreadable(folder.data, folder, error) from None
+    source, target = domains.source.images, domains.target.images
+    batch_size = min(config.train.batch_size, source, target)
+    steps: int = read_stored(folder).evaluations[-1]["step"]  # the last step is always evaluated
+    longest, _ = count_steps(config.train, source, target, batch_size)
+    if steps > longest:
+        raise unreadable(folder.finished, folder, f"step {steps} of {longest}")
     per_pair: int = sum(entry.method.images_per_pair(options, step / steps) for step in range(steps))
     return per_pair * config.train.accumulate * batch_size
 

@@ -19,14 +19,13 @@ from pmtrans.bench.execute import read_result
 from pmtrans.bench.jobs import Job, Suite, from_one_source_stage, plan_suite, slug
 from pmtrans.bench.rendering import escape_markdown, markdown_rows
 from pmtrans.bench.results import Result
-from pmtrans.bench.study_records import label_free_score
+from pmtrans.bench.study_records import read_score
 from pmtrans.bench.suite_files import read_failures
 from pmtrans.config import Config
 from pmtrans.errors import ConfigError, one_line
 from pmtrans.files import write_text
 from pmtrans.methods import METHODS
 from pmtrans.run.folder import RunFolder
-from pmtrans.run.summary import read_summary
 from pmtrans.texts import TextError, checked, read_yaml
 
 RATE = "train.learning_rate"
@@ -123,7 +122,7 @@ class TuningFiles:
         """Write all files; returns the results for the display."""
         folders = {job.method: job.folder for job in suite.jobs}
         results = {name: found for name, folder in folders.items() if (found := read_result(folder)) is not None}
-        scores = {name: label_free_score(read_summary(RunFolder(folders[name]).summary)) for name in results}
+        scores = {name: read_score(RunFolder(folders[name])) for name in results}
         chosen = {}
         for method, trials in self.tuning.trials.items():
             known = {trial.name: score for trial in trials if (score := scores.get(trial.name)) is not None}

@@ -88,6 +88,7 @@ def _main() -> None:
         TrainingError,
         UserError,
         is_out_of_descriptors,
+        is_out_of_memory,
         one_line,
     )
     from pmtrans.processes.environment import is_first_here, is_main
@@ -101,10 +102,13 @@ def _main() -> None:
         sys.exit(2 if isinstance(error, UserError) else 1)
     except OSError as error:
         sys.exit(_say_fault(error))
-    except RuntimeError as error:
-        if not is_out_of_descriptors(error):
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_descriptors(error):
+            _say(f"error: {TOO_MANY_OPEN_FILES}")
+        elif is_out_of_memory(error):
+            _say("error: Out of memory: take smaller images or smaller batches.")
+        else:
             raise
-        _say(f"error: {TOO_MANY_OPEN_FILES}")
         sys.exit(1)
 
 

@@ -28,7 +28,7 @@ def check(
         str | None, typer.Option(help="Measure the domain gap on this timm transformer's features, not on thumbnails.")
     ] = None,
     weights: Annotated[str, typer.Option(help="The backbone's weights: `timm`, `none`, or a file.")] = "timm",
-    image_size: Annotated[int, typer.Option(min=8, help="Side of the backbone's input, in pixels.")] = 224,
+    image_size: Annotated[int, typer.Option(min=8, max=4096, help="Side of the backbone's input, in pixels.")] = 224,
     examples: Annotated[int, typer.Option(min=0, help="Groups of duplicates to show, per kind.")] = 3,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Files decoded in parallel by one process; default: all processors.")

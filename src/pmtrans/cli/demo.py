@@ -21,7 +21,7 @@ def demo(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write data, runs and figures.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same result.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same result.")] = 0,
     method: Annotated[
         str, typer.Option(help="`pmtrans` or any other method.", autocompletion=complete_method)
     ] = "pmtrans",

@@ -24,7 +24,7 @@ def evaluate(
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
-    workers: Annotated[int, typer.Option(min=0, help="Loader processes.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, max=512, help="Loader processes.")] = 0,
     device: Device = None,
     calibrate: Annotated[
         bool,

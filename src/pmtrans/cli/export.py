@@ -76,7 +76,9 @@ def export(
     from pmtrans.inference.export.images import GENERATED, images_for_parity
     from pmtrans.inference.export.openvino_file import weights_of
     from pmtrans.inference.export.write import choose_format, export_model, refuse_impossible
+    from pmtrans.run.folder import refuse_own_part
 
+    refuse_own_part(out, run)
     written = choose_format(out, format.value if format else None, overwrite)
     refuse_impossible(written, with_preprocessing, int8)
     predictor = load(run, "cpu")

@@ -47,7 +47,8 @@ def predict(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 32,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Loader processes; default: by images and cores.", show_default=False)
+        int | None,
+        typer.Option(min=0, max=512, help="Loader processes; default: by images and cores.", show_default=False),
     ] = None,
     root: Annotated[
         str | None, typer.Option(help="Where relative paths of a list or table start.", show_default=False)
@@ -88,11 +89,13 @@ def predict(
     from pmtrans.inference.predictor import load, model_folder
     from pmtrans.machine import useful_workers
     from pmtrans.processes.pool import open_pool
+    from pmtrans.run.folder import refuse_own_part
     from pmtrans.signals import stop_on_signals
 
     to_stdout = out == "-"
     if not to_stdout:
         writer_for(Path(out))
+        refuse_own_part(Path(out), run)
 
     def warn(warning: str) -> None:
         if not quiet:

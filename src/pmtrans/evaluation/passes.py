@@ -52,6 +52,7 @@ def run_pass(
     was_training = model.training
     model.eval()
     done = 0
+    batch_size = max(1, min(batch_size, len(paths)))
     for images, errors in image_batches(paths, preprocessing, batch_size, workers, cache, device):
         first_error = next((error for error in errors if error is not None), None)
         if first_error is not None:

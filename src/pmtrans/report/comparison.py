@@ -17,6 +17,7 @@ from pmtrans.report.figures import draw_accuracy, draw_values
 from pmtrans.report.material import Line, Material, read_material
 from pmtrans.report.page import render_page
 from pmtrans.report.section import Chart, Section
+from pmtrans.run.folder import refuse_own_part
 from pmtrans.run.provenance import flatten
 from pmtrans.selection.validators import VALIDATORS
 
@@ -41,6 +42,8 @@ def write_comparison(
     """
     if len({run.resolve() for run in runs}) < len(runs):
         raise RunError("A run is named twice: give each run once.")
+    path = out or runs[0].resolve().parent / "comparison.html"
+    refuse_own_part(path, *runs)
     materials = [read_material(run, allowed) for run in runs]
     names = _names(runs)
     with report_style():
@@ -48,7 +51,6 @@ def write_comparison(
         text = render_page(
             f"{len(runs)} runs compared", [section for section in sections if section], " · ".join(map(one_line, names))
         )
-    path = out or runs[0].resolve().parent / "comparison.html"
     write_text(path, text)
     return path
 

@@ -16,6 +16,7 @@ from pmtrans.report.material import Material, read_material
 from pmtrans.report.run_figures import save_figure
 from pmtrans.report.section import Chart, Section
 from pmtrans.report.sections import SECTIONS
+from pmtrans.run.folder import refuse_own_part
 
 
 def write_report(
@@ -26,7 +27,9 @@ def write_report(
     allowed: Sequence[str] = (),
 ) -> Path:
     """The report of one run, finished or not; with ``figures``, each of them as PNG and SVG in ``run/figures`` too."""
-    material, path = read_material(run, allowed), out or run / "report.html"
+    path = out or run / "report.html"
+    refuse_own_part(path, run)
+    material = read_material(run, allowed)
     if material.data is None:
         _refuse_to_lose_images(path, material.warnings)
     refuse_foreign(run / "figures")

@@ -44,7 +44,14 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     freeze_layout(figure)
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in paths:
-        write_atomically(path, lambda temporary, kind=path.suffix[1:]: figure.savefig(temporary, format=kind, dpi=120))  # type: ignore[misc]
+        kind = path.suffix[1:]
+        metadata = {"Date": None} if kind == "svg" else None
+        write_atomically(
+            path,
+            lambda temporary, kind=kind, metadata=metadata: figure.savefig(  # type: ignore[misc]
+                temporary, format=kind, dpi=120, metadata=metadata
+            ),
+        )
     return paths
 
 

@@ -116,6 +116,16 @@ class RunFolder:
         return self.path / "given.json"
 
     @property
+    def parts(self) -> tuple[Path, ...]:
+        """All that a run writes into its folder."""
+        stages = (stage.path for stage in self.stages[:-1])
+        return (
+            self.config, self.data, self.holdout, self.classes, self.metrics, self.checkpoints, self.candidates,
+            self.model, self.finished, self.summary, self.evidence, self.environment, self.adapted, self.origin,
+            self.target_labels, self.before_labels, self.given, *stages,
+        )  # fmt: skip
+
+    @property
     def is_run(self) -> bool:
         """``config.yaml`` is written last: where it is, the start was complete."""
         return self.config.is_file() and (self.data.is_file() or was_locked(self.path))
@@ -153,6 +163,27 @@ def claim(folder: RunFolder, overwrite: bool = False) -> Iterator[None]:
             for path in (stage.path, stage.checkpoints, stage.candidates):
                 settle(path)
         yield
+
+
+_PARTS = {part.name for part in RunFolder(Path()).parts} | {LOCK, "config.json", "model.safetensors", "README.md"}
+_KINDS = {".yaml", ".json", ".jsonl", ".safetensors", ".md"}
+
+
+def refuse_own_part(out: Path, *runs: Path) -> None:
+    """Refuse to write an output over a part of a run folder or a model folder; beside the parts there is room."""
+    place = out.resolve()
+    for run in runs:
+        inside = place.relative_to(run.resolve()).parts if place.is_relative_to(run.resolve()) else ()
+        if inside and inside[0] in _PARTS and (len(inside) == 1 or place.suffix in _KINDS):
+            raise RunError(f"--out {one_line(out)!r} is a part of the run itself: choose another file.")
+
+
+def unreadable(part: Path, folder: RunFolder, why: object) -> RunError:
+    """For a part of a finished run that is not as the run wrote it."""
+    return RunError(
+        f"{one_line(part)!r} cannot be read ({one_line(why, 100)}): remove the folder {one_line(folder.path)!r}, "
+        "and the same command trains it again."
+    )
 
 
 def refuse_foreign_parts(folder: RunFolder) -> None:

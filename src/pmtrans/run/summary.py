@@ -6,22 +6,107 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator
+from pydantic import Field
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.texts import read_json
+from pmtrans.selection.assessment import Name, SourceName
+from pmtrans.selection.verdict import Answer
+from pmtrans.texts import Count, Fraction, Number, Seconds, like, read_json
 
 
-def _numbers(estimate: dict[str, Any]) -> dict[str, Any]:
-    """An estimate as a run states it."""
-    parts = estimate.get("parts", {})
-    values = [estimate.get(name) for name in ("accuracy", "low", "high", "level")]
-    if not isinstance(parts, dict) or not all(type(one) in (int, float) for one in (*values, *parts.values())):
-        raise ValueError("an estimate has an accuracy, an interval, its level and its parts")
-    return estimate
+@dataclass(frozen=True)
+class _Interval:
+    """An accuracy and where it may lie."""
+
+    accuracy: Number
+    low: Number
+    high: Number
 
 
-Stated = Annotated[dict[str, Any], AfterValidator(_numbers)]
+@dataclass(frozen=True)
+class _Estimate(_Interval):
+    level: Number
+    parts: dict[str, Number] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Accuracies by labels, where there are some."""
+
+    oracle_accuracy: Number | None = None
+    oracle_per_class_mean: Number | None = None
+    kept_labels_accuracy: Number | None = None
+
+
+@dataclass(frozen=True)
+class _Evaluation(_Measured):
+    gain: Annotated[Number | None, Field(alias="score.arbitration")] = None
+
+
+@dataclass(frozen=True)
+class _Before(_Interval):
+    """The run before the labels, on those that were kept."""
+
+    run: str
+
+
+@dataclass(frozen=True)
+class _TakenOver:
+    """Another run, and how many target labels trained its model."""
+
+    run: str
+    trained: Count
+
+
+@dataclass(frozen=True)
+class _TargetLabels:
+    trained: Count
+    kept: Count
+    accuracy: dict[Name, _Interval | None]
+    taken_over: dict[Name, _TakenOver] = field(default_factory=dict)
+    before: _Before | None = None
+    probe_without: _Measured | None = None
+
+
+@dataclass(frozen=True)
+class _Change:
+    estimate: Number | None = None
+    oracle_accuracy: Number | None = None
+
+
+@dataclass(frozen=True)
+class _Contribution:
+    """What changes without a source."""
+
+    change: _Change
+
+
+@dataclass(frozen=True)
+class _Source:
+    images: Count
+    held_out: Count
+    accuracy: dict[Name, Number | None]
+    contribution: _Contribution | None
+
+
+@dataclass(frozen=True)
+class _OldPlace:
+    measure: str
+    images: Count
+    given: Number
+    adapted: Number | None
+
+
+@dataclass(frozen=True)
+class _Prior:
+    """Shares of the classes by name."""
+
+    low: dict[str, Number] = field(default_factory=dict)
+    high: dict[str, Number] = field(default_factory=dict)
+
+
+Estimate = Annotated[dict[str, Any], like(_Estimate)]
+Evaluation = Annotated[dict[str, Any], like(_Evaluation)]
 
 
 @dataclass(frozen=True)
@@ -29,30 +114,31 @@ class Summary:
     """Accuracies are fractions, None where the target has no labels; they chose nothing."""
 
     method: str
-    probe: float | None  # a linear classifier on the untrained backbone
-    source_only: float | None
-    adapted: float | None  # of the evaluation that was chosen without target labels
-    shipped: str  # which of these three is in ``model/``: probe, source_only or adapted
+    probe: Fraction | None  # a linear classifier on the untrained backbone
+    source_only: Fraction | None
+    adapted: Fraction | None  # of the evaluation that was chosen without target labels
+    shipped: Name  # which of these three is in ``model/``
     shipped_reason: str
-    last: float | None
-    oracle: float | None  # the best of all evaluations, chosen with target labels: what nobody can have
-    seconds: float
-    selected_step: int
+    last: Fraction | None
+    oracle: Fraction | None  # the best of all evaluations, chosen with target labels: what nobody can have
+    seconds: Seconds
+    selected_step: Count
     selection: str
-    estimate: Stated | None  # of the shipped model, without target labels: accuracy, low, high, level, parts
-    estimates: dict[str, Stated | None]  # the same of all three
-    verdict: str | None  # helped, unchanged, hurt or cannot tell, against the better of the other two
+    estimate: Estimate | None  # of the shipped model, without target labels: accuracy, low, high, level, parts
+    estimates: dict[str, Estimate | None]  # the same of all three
+    verdict: Answer | None  # against the better of the other two
     verdict_reason: str | None
-    compared_with: str | None  # which of the other two that was
-    evaluations: dict[str, Any] = field(default_factory=dict)  # the chosen evaluation of each of the three
-    target_labels: dict[str, Any] | None = None  # given ones: trained, kept, accuracy on those kept by model
-    sources: dict[str, Any] | None = None  # of several sources: images, held_out, accuracy by model, contribution
+    compared_with: SourceName | None  # which of the other two that was
+    evaluations: dict[str, Evaluation | None] = field(default_factory=dict)  # the chosen one of each model
+    target_labels: Annotated[dict[str, Any], like(_TargetLabels)] | None = None  # given ones, and what they brought
+    sources: dict[str, Annotated[dict[str, Any], like(_Source)]] | None = None  # of several sources, by name
     given: str | None = None  # the run or model that was moved without its source; its numbers are ``source_only``
-    old: dict[str, Any] = field(default_factory=dict)  # of each old place: measure, images, given, adapted
-    verdict_probability: float | None = None  # that it is right; of "cannot tell", that of the most probable answer
-    target_prior: dict[str, float] | None = None  # share of each class in the target, estimated without its labels
-    unknown_share: float | None = None  # of the target, that the shipped model calls ``unknown``, where it can
-    target_prior_details: dict[str, Any] | None = None  # level, low, high, and the estimates by BBSE and MLLS
+    old: dict[str, Annotated[dict[str, Any], like(_OldPlace)]] = field(default_factory=dict)
+    verdict_probability: Fraction | None = None  # that it is right; of "cannot tell", that of the most probable answer
+    target_prior: dict[str, Number] | None = None  # share of each class in the target, estimated without its labels
+    unknown_share: Fraction | None = None  # of the target, that the shipped model calls ``unknown``, where it can
+    # level, low, high, and the estimates by BBSE and MLLS
+    target_prior_details: Annotated[dict[str, Any], like(_Prior)] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -29,6 +29,7 @@ ONE_CLASS = "balance"  # among the parts of an estimate: nearly all predictions 
 COLLAPSED = 0.2  # of the target images, in classes that died out
 
 Name = Literal["probe", "source_only", "adapted"]
+SourceName = Literal["probe", "source_only"]  # of the models that have not seen the target
 
 
 @dataclass(frozen=True)

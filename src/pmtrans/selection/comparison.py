@@ -16,6 +16,7 @@ from pmtrans.selection.assessment import (
     Constants,
     Estimate,
     Name,
+    SourceName,
     change_to_adapted,
     change_to_source_only,
     estimate_adapted,
@@ -42,7 +43,7 @@ class SourceModels:
     """Their estimates and which is better; ``change`` is that from the probe to the source-only model."""
 
     estimates: dict[Name, Estimate]
-    reference: Name
+    reference: SourceName
     change: Change | None = None
 
     @property
@@ -72,7 +73,7 @@ def compare_source_models(signals: SourceSignals, constants: Constants) -> Sourc
     pair = signals.on_probe
     x = source_gain_regressors(pair.gain, signals.on_source, probe.accuracy, source_only.accuracy)
     change = change_to_source_only(x, pair.disputed, pair.images, constants)
-    reference: Name = "source_only" if change.gain >= 0 else "probe"
+    reference: SourceName = "source_only" if change.gain >= 0 else "probe"
     return SourceModels({"probe": probe, "source_only": source_only}, reference, change)
 
 

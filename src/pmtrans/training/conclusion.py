@@ -13,7 +13,7 @@ from pmtrans.data.domains import Data
 from pmtrans.files import new_folder, write_json
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
-from pmtrans.selection.assessment import Estimate, Name, shipped_constants
+from pmtrans.selection.assessment import Estimate, Name, SourceName, shipped_constants
 from pmtrans.selection.comparison import (
     SourceModels,
     compare_source_models,
@@ -47,7 +47,7 @@ class Reference:
     models: SourceModels
 
     @property
-    def name(self) -> Name:
+    def name(self) -> SourceName:
         return self.models.reference
 
 

@@ -10,28 +10,34 @@ from pydantic import Field
 from safetensors import SafetensorError
 
 from pmtrans.config import Config
-from pmtrans.errors import RunError, one_line
 from pmtrans.files import checksum_of, write_atomically, write_json
-from pmtrans.run.folder import RunFolder
+from pmtrans.run.folder import RunFolder, unreadable
 from pmtrans.run.model_card import describe_training
 from pmtrans.run.model_folder import TrainedModel, save_model
 from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.evidence import Evidence, read_evidence, write_evidence
-from pmtrans.texts import TextError, checked, read_json
+from pmtrans.texts import Count, Fraction, Seconds, TextError, checked, like, read_json
 from pmtrans.training.build import Task
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _Evaluated:
+    """What every evaluation has."""
+
+    step: Count
+
+
+@dataclass(frozen=True)
+class Stored:
     """``finished.json``."""
 
-    step: int
-    seconds: float
-    accuracy: float | None
-    evaluations: list[dict[str, Any]]
+    step: Count
+    seconds: Seconds
+    accuracy: Fraction | None
+    evaluations: Annotated[list[Annotated[dict[str, Any], like(_Evaluated)]], Field(min_length=1)]
     explanation: str
     evidence: bool
-    memory: int | None = None  # runs of earlier versions have not measured it
+    memory: Count | None = None  # runs of earlier versions have not measured it
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ def read_finished(folder: RunFolder) -> Finished | None:
     try:
         content = read_json(folder.finished, dict[str, Any])
         expected = content.pop("checksum", None)  # a run of an earlier version has none
-        stored: _Stored = checked(content, _Stored)
+        stored: Stored = checked(content, Stored)
         if expected is not None and expected != _checksum(folder, content):
             return None
         evidence = read_evidence(folder.evidence) if stored.evidence else None
@@ -82,16 +88,13 @@ def read_finished(folder: RunFolder) -> Finished | None:
         return None
 
 
-def read_seconds(folder: RunFolder) -> float:
-    """How long the training of a finished stage took."""
+def read_stored(folder: RunFolder) -> Stored:
+    """The numbers alone of a finished stage: how long it took, and its evaluations."""
     try:
-        stored = read_json(folder.finished, dict[str, Any]).get("seconds")
-        return float(checked(stored, Annotated[float, Field(ge=0, le=1e12)], "seconds"))
+        stored: Stored = read_json(folder.finished, Stored)
+        return stored
     except (OSError, TextError) as error:
-        raise RunError(
-            f"{one_line(folder.finished)!r} cannot be read ({one_line(error, 100)}): remove the folder "
-            f"{one_line(folder.path)!r}, and the same command trains it again."
-        ) from None
+        raise unreadable(folder.finished, folder, error) from None
 
 
 def _checksum(folder: RunFolder, content: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ from pmtrans.run.model_folder import TrainedModel, load_model
 from pmtrans.run.model_notes import annotate_model
 from pmtrans.run.provenance import fingerprint_target
 from pmtrans.run.summary import Summary, read_summary
+from pmtrans.selection.assessment import Name
 from pmtrans.selection.moved import judge_moved, read_moved
 from pmtrans.selection.unknown_threshold import fit_unknown
 from pmtrans.settings import validate
@@ -196,13 +197,14 @@ def conclude_move(
     signals = read_moved(given.evidence, moved.evidence)
     answer, reason = judge_moved(signals)
     gain = f"arbitration finds {100 * signals.gain:+.1f} points"
+    shipped: Name
     if answer != "hurt" and signals.gain > 0:
         shipped, why = "adapted", f"ahead of the given model: {gain}"
     elif config.selection.ship == "adapted":
         shipped, why = "adapted", f"selection.ship=adapted, though it is not ahead of the given model: {gain}"
     else:
         shipped, why = "source_only", f"the moved model is not ahead of the given one: {gain}"
-    ship(folder, "adapted" if shipped == "adapted" else "source_only", "adapted")
+    ship(folder, shipped, "adapted")
     unknown_share = None
     if config.data.target_classes == "open":
         seen = moved.evidence if shipped == "adapted" else given.evidence

@@ -30,6 +30,12 @@ class Drift:
     alarm: bool
 
 
+def can_be_compared(features_MF: Tensor, width: int) -> bool:
+    """Whether they are finite features of this width."""
+    shaped = features_MF.ndim == 2 and features_MF.shape[1] == width
+    return shaped and features_MF.is_floating_point() and bool(features_MF.isfinite().all())
+
+
 @torch.no_grad()
 def measure_drift(reference_RF: Tensor, window_WF: Tensor, false_alarms: float, seed: int = 0) -> Drift:
     """Test one window; the same seed draws the same permutations."""

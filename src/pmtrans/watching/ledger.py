@@ -26,7 +26,8 @@ from torch import Tensor
 from pmtrans.errors import RunError, UserError, one_line
 from pmtrans.files import refuse_foreign, regular, run_lock, write_atomically
 from pmtrans.inference.output import CsvWriter, Row, columns
-from pmtrans.texts import parse_json
+from pmtrans.texts import Count, Number, parse_json
+from pmtrans.watching.drift import can_be_compared
 
 WINDOWS = ["window", "first", "last", "mmd", "p_value", "drift", "confidence"]
 
@@ -36,13 +37,13 @@ class Counts:
     """What is committed: bytes of both tables, images, windows, and which of the last windows drifted."""
 
     identity: str
-    window: int
-    false_alarms: float
-    table_bytes: int = 0
-    windows_bytes: int = 0
-    images: int = 0
-    unreadable: int = 0
-    windows: int = 0
+    window: Count
+    false_alarms: Number
+    table_bytes: Count = 0
+    windows_bytes: Count = 0
+    images: Count = 0
+    unreadable: Count = 0
+    windows: Count = 0
     latest: list[bool] = field(default_factory=list)
 
 
@@ -120,11 +121,12 @@ class Ledger:
 
 @contextmanager
 def open_ledger(
-    folder: Path, identity: str, window: int, false_alarms: float, is_open: bool = False
+    folder: Path, identity: str, window: int, false_alarms: float, is_open: bool = False, width: int | None = None
 ) -> Iterator[Ledger]:
     """The folder for this process alone. A folder of another model, or other settings, is refused.
 
-    ``is_open``: whether the model knows images of no class, whose score has a column then.
+    ``is_open``: whether the model knows images of no class, whose score has a column then. ``width``: of the features
+    that wait.
     """
     names = columns(1, is_open)
     refuse_foreign(folder)
@@ -142,6 +144,7 @@ def open_ledger(
                 if getattr(counts, name) != now:
                     what = "the model of another run" if name == "identity" else f"another {name.replace('_', ' ')}"
                     raise RunError(f"{one_line(folder)!r} was begun with {what}: choose another --out.")
+            _refuse_misfit(folder, waiting, width)
         elif not _is_unused(folder / "predictions.csv", _header(names)):
             raise RunError(f"{one_line(folder)!r} has a predictions.csv of something else: choose another --out.")
         ledger = Ledger(folder, counts, waiting, names)
@@ -165,6 +168,17 @@ def _read_state(folder: Path) -> tuple[Counts, dict[str, Tensor]]:
         raise RunError(
             f"{one_line(folder)!r} cannot be resumed ({one_line(error, 100)}): choose another --out."
         ) from None
+
+
+def _refuse_misfit(folder: Path, waiting: dict[str, Tensor], width: int | None) -> None:
+    """What waits are finite features of the model, and a confidence of each; at first both are empty."""
+    features_VF, confidence_V = waiting["features"], waiting["confidence"]
+    if not features_VF.numel() and not confidence_V.numel():
+        return
+    fits = can_be_compared(features_VF, features_VF.shape[-1] if width is None else width)
+    sure = confidence_V.shape == features_VF.shape[:1] and bool(((confidence_V >= 0) & (confidence_V <= 1)).all())
+    if not fits or not sure:
+        raise RunError(f"{one_line(folder)!r} cannot be resumed (state.safetensors was changed): choose another --out.")
 
 
 def _is_unused(table: Path, header: str) -> bool:

@@ -30,6 +30,7 @@ from pmtrans.run.summary import read_summary
 from pmtrans.selection.calibration import calibrated_probabilities
 from pmtrans.selection.evidence import read_evidence
 from pmtrans.settings import load_config
+from pmtrans.watching.drift import can_be_compared
 
 MOST = 500  # images of the target: a test takes a moment, and more hardly sharpen it
 LEAST = 8
@@ -80,10 +81,14 @@ def reference_of(run: WatchedRun, stored: Path, reporter: Reporter, allowed: Seq
     """As stored; the first time from what the run saved of its target, or by one pass over its images."""
     try:
         tensors = safetensors.torch.load_file(regular(stored))
-        return Reference(tensors["features"], float(tensors["confidence"]))
+        features_RF, confidence = tensors["features"], float(tensors["confidence"])
+        fits = can_be_compared(features_RF, run.neutral.backbone.features) and len(features_RF) >= LEAST
+        if not fits or not 0 <= confidence <= 1:
+            raise ValueError("not what was saved")
+        return Reference(features_RF, confidence)
     except FileNotFoundError:
         pass
-    except (OSError, SafetensorError, KeyError, ValueError):
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
         raise RunError(f"{one_line(stored)!r} cannot be read: remove it, and it is made again.") from None
     made = _from_evidence(run) or _from_images(run, reporter, allowed)
     if len(made.features_RF) < LEAST:

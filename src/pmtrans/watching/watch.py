@@ -74,7 +74,8 @@ def watch(
         raise DataError(f"--images {one_line(images)}: there is no such folder")
     watched = open_watched(run, device)
     is_open = watched.predictor.trained.unknown is not None
-    with open_ledger(out, watched.identity, options.window, options.false_alarms, is_open) as ledger:
+    width = watched.neutral.backbone.features
+    with open_ledger(out, watched.identity, options.window, options.false_alarms, is_open, width) as ledger:
         reference = reference_of(watched, out / "reference.safetensors", reporter, options.allowed)
         say(
             f"Every {options.window} images are compared with {len(reference.features_RF)} of the run's target; of "

@@ -30,7 +30,7 @@ def headline(material: Material) -> Section:
     gain = measured_gain(summary)
     trained = "source_only" if material.method == "source_only" else "adapted"
     titles = TITLES if summary.given is None else {"source_only": "given model", "adapted": "moved model"}
-    advice = f"Shipped: {titles[summary.shipped]}. {summary.shipped_reason.capitalize()}."
+    advice = f"Shipped: {titles.get(summary.shipped, summary.shipped)}. {summary.shipped_reason.capitalize()}."
     if contradicts(summary.verdict, gain):
         advice = f"The target's labels say otherwise: trust them. {advice}"
     title = VERDICTS.get(summary.verdict or "", "Finished")

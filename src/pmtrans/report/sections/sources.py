@@ -18,11 +18,14 @@ def sources(material: Material) -> Section | None:
     models = [name for name in TITLES if summary.evaluations.get(name) is not None]
     if summary.method == "source_only":
         models = [name for name in models if name != "adapted"]
-    rows: list[dict[str, Any]] = [{"name": one_line(name, 120), **entry} for name, entry in summary.sources.items()]
+    rows: list[dict[str, Any]] = [
+        {**entry, "name": one_line(name, 120), "change": (entry["contribution"] or {}).get("change", {})}
+        for name, entry in summary.sources.items()
+    ]
     values = {
         "rows": rows,
         "models": {name: TITLES[name] for name in models},
-        "contributions": any(row["contribution"] for row in rows),
-        "has_oracle": any("oracle_accuracy" in (row["contribution"] or {}).get("change", {}) for row in rows),
+        "contributions": any(row["change"] for row in rows),
+        "has_oracle": any("oracle_accuracy" in row["change"] for row in rows),
     }
     return Section("sources", "Sources", "sources.html", values=values)

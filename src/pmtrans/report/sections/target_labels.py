@@ -23,6 +23,7 @@ def target_labels(material: Material) -> Section | None:
             {
                 "title": "linear probe without the labels",
                 "kept": without.get("kept_labels_accuracy"),
+                "interval": None,
                 "oracle": without.get("oracle_accuracy"),
             }
         )
