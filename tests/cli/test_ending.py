@@ -10,6 +10,7 @@ import pytest
 
 from pmtrans.cli.ending import closing_lines, show_summary
 from pmtrans.run.summary import Summary
+from pmtrans.selection.assessment import Name
 
 ESTIMATE = {"accuracy": 0.804, "low": 0.76, "high": 0.85, "parts": {}}
 UNLABELLED = Summary(
@@ -37,7 +38,7 @@ def test_with_labels_it_adds_what_they_measure_and_asks_for_no_more_of_them() ->
     assert not any("label-these" in line for line in said)
 
 
-def of_labels(shipped: str, kept: int, accuracy: dict[str, float] | None, taken_over: dict[str, Any]) -> str:
+def of_labels(shipped: Name, kept: int, accuracy: dict[str, float] | None, taken_over: dict[str, Any]) -> str:
     labels = {"trained": 33, "kept": kept, "accuracy": {shipped: accuracy}, "taken_over": taken_over, "before": None}
     said = closing_lines(replace(UNLABELLED, shipped=shipped, target_labels=labels), Path("run"))
     return next(line for line in said if ("target labels" in line and "33" in line) or "taken over" in line)
