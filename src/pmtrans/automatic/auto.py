@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
-
-from pydantic import Field
 
 from pmtrans.automatic.budget import Clock, TimedReporter
 from pmtrans.automatic.folder import CLOCK, COMPARISON, LEADERBOARD, PLAN, RUNS, open_folder
@@ -29,6 +27,7 @@ from pmtrans.automatic.leaderboard import (
     source_rows,
 )
 from pmtrans.automatic.plan import ENTRIES, SOURCE, Cost, Length, longest, measure, plan_length
+from pmtrans.automatic.stored_plan import StoredPlan
 from pmtrans.bench.entry import Entry, SharedSettings
 from pmtrans.bench.jobs import slug
 from pmtrans.config import LOCATIONS, Config
@@ -40,7 +39,7 @@ from pmtrans.run.folder import RunFolder
 from pmtrans.run.provenance import MAY_CHANGE, fingerprint, flatten
 from pmtrans.run.summary import Summary, read_summary
 from pmtrans.selection.estimate import estimate_accuracy
-from pmtrans.texts import Seconds, TextError, like, read_json
+from pmtrans.texts import TextError, like, read_json
 from pmtrans.training.finished import read_finished, read_stored
 from pmtrans.training.train import train, train_probe
 
@@ -48,44 +47,6 @@ CLOSING = 0.03  # share of the time for the leaderboard, the pages and the copy 
 REHEARSAL = 0.01  # share of the time that the timed steps of one method may take
 WORTH_SHORTENING = 0.5  # of the common length: a shorter training would not be compared fairly
 _NOT_SHIPPED = {"checkpoints", "candidates", ".lock"}
-
-
-Steps = Annotated[int, Field(ge=1, le=2**53, strict=True)]
-
-
-@dataclass(frozen=True)
-class _Cost:
-    """A rehearsal: what it measured, and the full length of the training."""
-
-    step: Seconds
-    evaluation: Seconds
-    start: Seconds
-    steps: Steps
-    evaluate_every: Steps
-
-
-@dataclass(frozen=True)
-class _Length:
-    length: tuple[Steps, Steps]
-    seconds: Seconds | None = None
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """``auto.json``."""
-
-    asked: dict[str, Any]
-    lengths: dict[str, _Length]
-    costs: dict[str, _Cost]
-    failed: dict[str, str]
-    data: dict[str, Any] = field(default_factory=dict)
-    length: tuple[Steps, Steps] | None = None
-    methods_fit: bool = False
-
-    def __post_init__(self) -> None:
-        decided = {*self.lengths, *([SOURCE.name] if self.length else [])}
-        if not decided <= self.costs.keys():
-            raise ValueError("a length without a cost")
 
 
 @dataclass(frozen=True)
@@ -155,7 +116,7 @@ class _Auto:
         """None: one of other settings, which failed before anything was trained, so that a corrected command begins."""
         shown = one_line(self.out)
         try:
-            plan: dict[str, Any] = read_json(self.out / PLAN, Annotated[dict[str, Any], like(_Plan)])
+            plan: dict[str, Any] = read_json(self.out / PLAN, Annotated[dict[str, Any], like(StoredPlan)])
             before = plan["asked"]
         except (OSError, TextError):
             raise RunError(f"{PLAN} in {shown!r} cannot be read: --overwrite the folder.") from None
