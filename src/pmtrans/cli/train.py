@@ -69,7 +69,8 @@ def train(
         typer.Option(
             "--from",
             metavar="RUN",
-            help="Start from the finished probe and source stage of RUN: another method, another target, or labels.",
+            help="Start from the finished probe and source stage of RUN: another method, another target, or labels. "
+            "With `train.start=adapted` from its adapted model.",
             show_default=False,
         ),
     ] = None,
