@@ -122,7 +122,7 @@ class RunFolder:
         return (
             self.config, self.data, self.holdout, self.classes, self.metrics, self.checkpoints, self.candidates,
             self.model, self.finished, self.summary, self.evidence, self.environment, self.adapted, self.origin,
-            self.target_labels, self.before_labels, self.given, *stages,
+            self.target_labels, self.before_labels, self.given, self.first.path, *stages,
         )  # fmt: skip
 
     @property
