@@ -38,9 +38,10 @@ import pmtrans.selection.assessment
 from pmtrans.data.reading.read import read_target
 from pmtrans.evaluation.interval import wilson_interval
 from pmtrans.labelling.prediction_powered import prediction_powered
+from pmtrans.outcomes import Name
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.metrics import read_metrics
-from pmtrans.selection.assessment import LEVEL, Constants, Estimate, Name, write_constants
+from pmtrans.selection.assessment import LEVEL, Constants, Estimate, write_constants
 from pmtrans.selection.calibration import cautious_temperature
 from pmtrans.selection.comparison import SourceSignals, compare_source_models, judge_adapted, read_source_models
 from pmtrans.selection.evidence import Evidence, read_evidence

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pmtrans.outcomes import Name
 from pmtrans.selection.assessment import (
     COLLAPSED,
     LEVEL,
     Constants,
-    Name,
     regressors,
     sampling_deviation,
     scarcity,

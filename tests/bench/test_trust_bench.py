@@ -35,11 +35,12 @@ from trust_adaptations import DRAWS, draw_target
 from trust_fit import Case, fit_constants
 from trust_line import accuracies_on_the_line
 
-from pmtrans.selection.assessment import Estimate, Name
+from pmtrans.outcomes import Answer, Name
+from pmtrans.selection.assessment import Estimate
 from pmtrans.selection.comparison import SourceSignals
 from pmtrans.selection.evidence import Evidence, write_evidence
 from pmtrans.selection.signals import ModelSignals, PairSignals
-from pmtrans.selection.verdict import Answer, Verdict
+from pmtrans.selection.verdict import Verdict
 
 
 def signals(clusters: float, floor: float = 0.0) -> ModelSignals:

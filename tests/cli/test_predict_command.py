@@ -106,7 +106,7 @@ def test_killed_half_way_and_started_again_gives_the_file_of_one_go(
         (["export", "{model}", "--out", "{here}/x.onnx", "--images", "{here}/nothing"], "no such folder or file"),
         (["export", "{model}", "--format", "torch", "--out", "{here}/x.onnx"], "contradicts the ending"),
         (["export", "{model}", "--out", "{here}/x.bin"], "ends neither in .onnx nor in .pt2"),
-        (["export", "{model}", "--out", "{model}/config.json", "--format", "onnx"], "replace it with --overwrite"),
+        (["export", "{model}", "--out", "{model}/config.json", "--format", "onnx"], "a part of the run itself"),
         (["export", "{model}", "--out", "{here}/x.xml", "--with-preprocessing"], "use ONNX with --with-preprocessing"),
         (["export", "{model}", "--out", "{here}/x.ir", "--format", "openvino"], "OpenVINO opens .xml files only"),
         (["serve", "{model}", "--host", "256.0.0.1"], "Cannot listen"),

@@ -9,8 +9,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.selection.assessment import Name, SourceName
-from pmtrans.selection.verdict import Answer
+from pmtrans.outcomes import Answer, Name, SourceName
 from pmtrans.texts import Count, Fraction, Number, Seconds, like, read_json
 
 

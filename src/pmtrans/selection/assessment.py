@@ -17,7 +17,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pmtrans.selection.left_out import Linear, Spread, inverse_logit, logit, normal_half
 from pmtrans.selection.signals import ModelSignals, PairSignals
@@ -27,9 +27,6 @@ READ = ("clusters", "own_clusters", "class_means")  # of the parts of a model's 
 HALF = 50  # target images at which arbitration counts half
 ONE_CLASS = "balance"  # among the parts of an estimate: nearly all predictions are of one class
 COLLAPSED = 0.2  # of the target images, in classes that died out
-
-Name = Literal["probe", "source_only", "adapted"]
-SourceName = Literal["probe", "source_only"]  # of the models that have not seen the target
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pmtrans.outcomes import Name, SourceName
 from pmtrans.selection.arbitration import arbitrate
 from pmtrans.selection.assessment import (
     Change,
     Constants,
     Estimate,
-    Name,
-    SourceName,
     change_to_adapted,
     change_to_source_only,
     estimate_adapted,

@@ -21,11 +21,12 @@ from functools import partial
 
 from scipy.stats import binomtest
 
+from pmtrans.outcomes import Answer
 from pmtrans.selection.assessment import COLLAPSED
 from pmtrans.selection.evidence import Evidence
 from pmtrans.selection.rule import choose
 from pmtrans.selection.signals import PairSignals, read_pair
-from pmtrans.selection.verdict import LEAST_IMAGES, NOTABLE, Answer
+from pmtrans.selection.verdict import LEAST_IMAGES, NOTABLE
 
 LEVEL = 0.01
 FORGOTTEN = 0.1  # of the anchors, whose labels are those of the given model: up to a tenth of them may be wrong

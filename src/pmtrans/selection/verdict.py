@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
 
+from pmtrans.outcomes import Answer
 from pmtrans.selection.assessment import COLLAPSED, Change
 from pmtrans.selection.signals import PairSignals
 
@@ -32,8 +32,6 @@ OPPOSITE = 0.05
 LEAST_IMAGES = 150  # of the target
 SOURCE_DROP = 0.05  # of hold-out accuracy, from which a gain is not believed
 DIED_OUT = 0.05  # of the target images, in classes that died out: neither is it then
-
-Answer = Literal["helped", "unchanged", "hurt", "cannot tell"]
 
 
 @dataclass(frozen=True)

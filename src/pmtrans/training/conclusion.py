@@ -11,9 +11,10 @@ from torch import Tensor
 from pmtrans.config import Config
 from pmtrans.data.domains import Data
 from pmtrans.files import new_folder, write_json
+from pmtrans.outcomes import Name, SourceName
 from pmtrans.run.folder import RunFolder
 from pmtrans.run.summary import Summary
-from pmtrans.selection.assessment import Estimate, Name, SourceName, shipped_constants
+from pmtrans.selection.assessment import Estimate, shipped_constants
 from pmtrans.selection.comparison import (
     SourceModels,
     compare_source_models,

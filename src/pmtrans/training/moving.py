@@ -28,6 +28,7 @@ from pmtrans.evaluation.passes import run_pass
 from pmtrans.files import checksum, new_folder, write_json
 from pmtrans.machine import choose_device
 from pmtrans.methods import METHODS
+from pmtrans.outcomes import Name
 from pmtrans.progress import Reporter
 from pmtrans.pseudo_labels import anchor_images
 from pmtrans.run.folder import RunFolder
@@ -35,7 +36,6 @@ from pmtrans.run.model_folder import TrainedModel, load_model
 from pmtrans.run.model_notes import annotate_model
 from pmtrans.run.provenance import fingerprint_target
 from pmtrans.run.summary import Summary, read_summary
-from pmtrans.selection.assessment import Name
 from pmtrans.selection.moved import judge_moved, read_moved
 from pmtrans.selection.unknown_threshold import fit_unknown
 from pmtrans.settings import validate
