@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pmtrans.cli.ending import closing_lines, show_summary
+from pmtrans.outcomes import Name
 from pmtrans.run.summary import Summary
-from pmtrans.selection.assessment import Name
 
 ESTIMATE = {"accuracy": 0.804, "low": 0.76, "high": 0.85, "parts": {}}
 UNLABELLED = Summary(
