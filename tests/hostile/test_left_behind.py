@@ -38,7 +38,7 @@ time.sleep(100)
 """
 OBEYS = "from pmtrans.processes.environment import *\nend_with_launcher(os.environ)\ntime.sleep(100)"
 STUBBORN = (
-    "from pmtrans.processes.environment import *\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "import signal\nfrom pmtrans.processes.environment import *\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "end_with_launcher(os.environ, grace=0.5)\nwhile True: pass"
 )
 
