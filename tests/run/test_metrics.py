@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from pmtrans.run.metrics import MetricsLog, read_metrics
 
 
@@ -26,3 +28,15 @@ def test_a_new_log_begins_empty(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
     MetricsLog(tmp_path / "metrics.jsonl").close()
     assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    "forged",
+    ['"x"', "[]", "{}", "true", "NaN", "1e400", "1e300", "9" * 400, '"<script>"', "[[1]]", "-1", "0"],
+)
+def test_what_no_run_has_written_is_passed_over(tmp_path: Path, forged: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        f'{{"step": 1, "beta_b": {forged}}}\n{{"step": 1, "beta_g": {forged}, "beta_b": 1}}\n{{"step": 2, "epoch": 1}}\n'
+    )
+    assert read_metrics(path) == [{"step": 2, "epoch": 1}]

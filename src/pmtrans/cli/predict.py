@@ -105,6 +105,10 @@ def predict(
     divided = processes > 1 or engine == "ray"
     if divided and to_stdout:
         raise ConfigError("--processes and --engine ray need a file: --out FILE.")
+    if divided and device is not None and ":" in device:
+        raise ConfigError(
+            f"--device {device}: --processes and --engine ray give each process a GPU: leave the number out."
+        )
     predictor = load(run, "cpu" if divided else device, prior.value if prior else None)
     top = min(top, len(predictor.trained.classes))
     options = PredictOptions(min(batch_size, len(images)), top, abstain_below, prior.value if prior else None)

@@ -7,12 +7,34 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pmtrans.files import write_text
-from pmtrans.texts import TextError, parse_json, read_text
+from pmtrans.texts import Count, TextError, checked, parse_json, read_text
 
 TIMES = ("seconds", "images_per_second", "waiting_share")  # what may differ between a run and its repetition
+Measured = Annotated[float, Field(ge=-1e39, le=1e39, strict=True)]  # a loss that diverges is a float32 still
+Concentration = Annotated[float, Field(gt=0, le=1e39, strict=True)]
+
+
+class _Line(BaseModel):
+    """What a line may hold: numbers by name, and these."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Measured | None]
+    step: Count
+    beta_b: Concentration | None = None
+    beta_g: Concentration | None = None
+    event: str | None = None
+    warnings: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _has_a_whole_beta(self) -> _Line:
+        if (self.beta_b is None) != (self.beta_g is None):
+            raise ValueError("half a Beta")
+        return self
 
 
 class Listener(Protocol):
@@ -49,17 +71,15 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a broken last line is what a crash leaves and is skipped."""
+    """All whole lines; a broken last line is what a crash leaves and is skipped, as is what no run has written."""
     if not path.exists():
         return []
     lines = []
     for text in read_text(path).split("\n"):
-        try:
+        with suppress(TextError):
             line = parse_json(text)
-        except TextError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int):
-            lines.append(line)
+            checked(line, _Line)
+            lines.append(line)  # as it was written: an epoch is no float
     return lines
 
 

@@ -74,6 +74,8 @@ def _before(folder: RunFolder, data: Data) -> dict[str, Any] | None:
     """The run that this one started from, on the same kept images."""
     assert data.target_labels is not None
     kept = data.target_labels.kept
+    if not len(kept):
+        return None
     try:
         stored = read_json(folder.before_labels, dict[str, Any])
         accuracy = share_right(stored["predicted"], kept.labels)
