@@ -36,7 +36,6 @@ def test_a_new_log_begins_empty(tmp_path: Path) -> None:
 )
 def test_what_no_run_has_written_is_passed_over(tmp_path: Path, forged: str) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text(
-        f'{{"step": 1, "beta_b": {forged}}}\n{{"step": 1, "beta_g": {forged}, "beta_b": 1}}\n{{"step": 2, "epoch": 1}}\n'
-    )
+    damaged = f'{{"step": 1, "beta_b": {forged}}}\n{{"step": 1, "beta_g": {forged}, "beta_b": 1}}\n'
+    path.write_text(damaged + '{"step": 2, "epoch": 1}\n')
     assert read_metrics(path) == [{"step": 2, "epoch": 1}]
