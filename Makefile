@@ -7,6 +7,8 @@ RAY := $(VENV)/.installed-ray
 MUTATION := $(VENV)/.installed-mutation
 EXTRAS := test
 RUN := runs/demo
+# tests flush thousands of small files: in memory, where 4 GB of it can be had as a folder
+MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'END {print $$4}')" -gt 4000000 ] && echo /dev/shm)
 SEED ?= 0
 
 .PHONY: setup demo test lint coverage soak mutation docs clean
@@ -35,7 +37,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -rs
+	$(if $(MEMORY),TMPDIR=$(MEMORY)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -rs
 
 # the lines that no test runs, in the terminal and as pages in htmlcov/
 coverage: setup

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_parts_of_another_user_are_refused_by_a_user(tmp_path: Path) -> None:
     """In a process of its own that is not root; the tests' folders are opened for it."""
     run = received_run(tmp_path / "run")
     for path in (tmp_path, *tmp_path.parents):
-        if str(path).startswith("/tmp/"):
+        if Path(tempfile.gettempdir()) in path.parents:
             os.chmod(path, 0o777)
     os.chmod(run, 0o777)
     program = (
