@@ -251,7 +251,7 @@ def test_a_lost_process_ends_the_run_in_one_line_and_another_number_of_processes
     wait_for_checkpoint(run, launched)
     os.kill(child_of(launched, 1), signal.SIGKILL)
     _, said = launched.communicate(timeout=120)
-    assert launched.returncode == 1
+    assert launched.returncode == 1, said
     lines = [line for line in said.splitlines() if line.startswith("error: ")]
     assert len(lines) == 2
     assert "A process of this run was lost" in lines[0]

@@ -99,6 +99,8 @@ def _main() -> None:
         speaks = is_first_here() if isinstance(error, LostProcess) else is_main()  # the main process may be lost
         if speaks or not isinstance(error, ReportedByMainProcess):
             _say(f"error: {one_line(error, 2000)}")
+        if isinstance(error, LostProcess):
+            _leave(1)
         sys.exit(2 if isinstance(error, UserError) else 1)
     except OSError as error:
         sys.exit(_say_fault(error))
@@ -133,6 +135,19 @@ def _say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         _silence()
+
+
+def _leave(code: int) -> None:
+    """At once: threads of a group that has lost a process may abort while the interpreter takes everything apart."""
+    import multiprocessing
+    import os
+
+    for child in multiprocessing.active_children():
+        child.terminate()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _silence() -> None:
