@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmtrans.errors import RunError, one_line
-from pmtrans.files import LOCK, is_leftover, refuse_foreign, run_lock, settle, was_locked
+from pmtrans.files import LOCK, is_leftover, refuse_foreign, run_lock, settle, was_locked, writing
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,8 @@ _KINDS = {".yaml", ".json", ".jsonl", ".safetensors", ".md"}
 
 def refuse_own_part(out: Path, *runs: Path) -> None:
     """Refuse to write an output over a part of a run folder or a model folder; beside the parts there is room."""
-    place = out.resolve()
+    with writing(out):  # a path with a NUL is nowhere
+        place = Path(os.path.realpath(out))
     for run in runs:
         inside = place.relative_to(run.resolve()).parts if place.is_relative_to(run.resolve()) else ()
         if inside and inside[0] in _PARTS and (len(inside) == 1 or place.suffix in _KINDS):
