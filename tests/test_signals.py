@@ -81,6 +81,27 @@ def test_code_that_forgives_any_error_does_not_forgive_a_signal() -> None:
         forgiving()
 
 
+def test_a_second_signal_while_python_cleans_up_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``__del__`` raises Python prints and forgets: so the first signal's stop goes its way."""
+
+    class Loader:
+        def __del__(self) -> None:
+            self._join()
+
+        def _join(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    printed: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", printed.append)
+    with pytest.raises(Interrupted) as interrupted, stop_on_signals() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        Loader()
+        stop.check()
+    assert not printed
+    assert interrupted.value.exit_code == 130
+    assert not interrupted.value.at_once
+
+
 def test_the_handlers_that_were_there_before_come_back() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with stop_on_signals() as request:

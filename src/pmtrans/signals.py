@@ -27,13 +27,20 @@ class StopRequest:
         self.signal: int | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
+        if self.signal is not None and not _cleans_up(frame):
             raise Interrupted(number, at_once=True)
         self.signal = number
 
     def check(self) -> None:
         if self.signal is not None:
             raise Interrupted(self.signal)
+
+
+def _cleans_up(frame: FrameType | None) -> bool:
+    """Whether a ``__del__`` is under way, as of a loader that waits for its processes: Python forgets what it raises."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def signal_name(number: int) -> str:
