@@ -37,7 +37,7 @@ class StopRequest:
 
 
 def _cleans_up(frame: FrameType | None) -> bool:
-    """Whether a ``__del__`` is under way, as of a loader that waits for its processes: Python forgets what it raises."""
+    """Whether a ``__del__`` is under way, as of a loader waiting for its processes: Python forgets what it raises."""
     while frame is not None and frame.f_code.co_name != "__del__":
         frame = frame.f_back
     return frame is not None
