@@ -24,8 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from pmtrans.signals import held_back
+
 T = TypeVar("T")
 TIME_LIMIT = 240.0  # seconds for one session: what hangs is a fault too
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BUG = 70  # exit code of a session that ended with a traceback
 
 
@@ -62,15 +65,15 @@ class Ended:
 def start(arguments: list[str], log: Path, prepare: Callable[[], object] = lambda: None) -> int:
     """``pmtrans ARGUMENTS`` in a process group of its own; ``prepare`` is called in it first."""
     log.touch()  # a session may be killed before it has one
-    pid = os.fork()
-    if pid:
-        return pid
-    os.setsid()
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-    return _run(arguments, prepare)
+    with held_back(*_SIGNALS):  # until the session listens: else it would leave as this process, and remove its folders
+        if pid := os.fork():
+            return pid
+        os.setsid()
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+        return _run(arguments, prepare)
 
 
 def _run(arguments: list[str], prepare: Callable[[], object] = lambda: None) -> NoReturn:
@@ -85,7 +88,11 @@ def _run(arguments: list[str], prepare: Callable[[], object] = lambda: None) -> 
     sys.argv = ["pmtrans", *arguments]
     code: object = 0
     try:
-        prepare()
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            prepare()
+        except KeyboardInterrupt:  # before there is a command, as while an interpreter starts
+            sys.exit(130)
         main()
     except SystemExit as end:
         code = end.code
@@ -113,11 +120,12 @@ class _Fork:
 
     def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
         self.returncode: int | None = None
-        self.pid = os.fork()
-        if not self.pid:
-            os.environ.clear()
-            os.environ.update(env)
-            _run(command[3:])  # python -m pmtrans
+        with held_back(*_SIGNALS):
+            self.pid = os.fork()
+            if not self.pid:
+                os.environ.clear()
+                os.environ.update(env)
+                _run(command[3:])  # python -m pmtrans
 
     def poll(self) -> int | None:
         if self.returncode is None:

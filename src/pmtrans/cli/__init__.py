@@ -69,7 +69,19 @@ def main() -> None:
         _main()
     except KeyboardInterrupt:  # before a command listens to signals
         _say("Interrupted.")
+        _is_leaving()
         sys.exit(130)
+    except SystemExit as end:
+        if end.code in (130, 143):
+            _is_leaving()
+        raise
+
+
+def _is_leaving() -> None:
+    """Another Ctrl-C while the interpreter takes everything apart would be a traceback."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _replace_what_cannot_be_encoded() -> None:
