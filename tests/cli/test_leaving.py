@@ -22,9 +22,10 @@ def end_with(ending: BaseException) -> None:
     def command() -> None:
         raise ending
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_main", command)
-        cli.main()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
     sys.stderr.write(f"exit code {end.value.code}\n")
 
 
