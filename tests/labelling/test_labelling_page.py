@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,7 @@ def test_keys_label_undo_takes_back_and_a_reload_keeps_all(browser: Any, page: P
     press(browser, Keys.BACKSPACE)
     assert browser.execute_script(VALUES) == [CLASSES[1], "", "", "owl"]
 
-    browser.get(page.as_uri())
-    assert browser.execute_script(VALUES) == [CLASSES[1], "", "", "owl"]
+    assert reopened(browser, page, [CLASSES[1], "", "", "owl"]) == [CLASSES[1], "", "", "owl"]
     assert browser.execute_script(CURRENT) == 1
     written = browser.execute_script("return table()")
     rows = written.splitlines()
@@ -74,13 +74,23 @@ def test_keys_label_undo_takes_back_and_a_reload_keeps_all(browser: Any, page: P
     browser.execute_script("localStorage.clear()")
 
 
+def reopened(browser: Any, page: Path, expected: list[str]) -> list[str]:
+    """The values of the page, opened anew: maybe by another process of the browser, which hears later of what was kept."""
+    for _ in range(50):
+        browser.get(page.as_uri())
+        values: list[str] = browser.execute_script(VALUES)
+        if values == expected:
+            break
+        time.sleep(0.1)
+    return values
+
+
 def test_what_the_browser_kept_cannot_break_the_page(browser: Any, page: Path) -> None:
     browser.get(page.as_uri())
     for kept in ("not json", json.dumps({"a": 1}), json.dumps([1, None, ["x"], "owl"])):
         browser.execute_script("localStorage.setItem(place, arguments[0])", kept)
-        browser.get(page.as_uri())
-        assert browser.execute_script(VALUES)[:3] == ["", "", ""]
-    assert browser.execute_script(VALUES)[3] == "owl"
+        last = "owl" if "owl" in kept else ""
+        assert reopened(browser, page, ["", "", "", last]) == ["", "", "", last]
     browser.execute_script("localStorage.clear()")
 
 
