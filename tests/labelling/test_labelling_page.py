@@ -75,7 +75,7 @@ def test_keys_label_undo_takes_back_and_a_reload_keeps_all(browser: Any, page: P
 
 
 def reopened(browser: Any, page: Path, expected: list[str]) -> list[str]:
-    """Values of the page, opened anew: perhaps by another process of the browser, which hears later of what was kept."""
+    """Values of the page, opened anew: maybe by another process of the browser, which hears of what was kept later."""
     for _ in range(50):
         browser.get(page.as_uri())
         values: list[str] = browser.execute_script(VALUES)
